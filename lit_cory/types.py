@@ -1,0 +1,134 @@
+"""What passes between the floors: small frozen records, every tensor with its shape.
+
+Shapes: B prompts, P prompt tokens, T response tokens, H hidden size.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+Message = dict[str, str]
+"""One turn of a chat: ``{"role": ..., "content": ...}``."""
+
+Prompt = str | list[Message]
+"""What one role reads: plain text that the model continues, or the turns of a chat for models with a chat template."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """One job for the team.
+
+    Attributes:
+        text: what is asked, the same for every agent.
+        row: its place in the source, for messages to the user.
+        gold: the right answer as the source writes it, where the task has one.
+    """
+
+    text: str
+    row: int
+    gold: str | None = None
+
+
+@dataclass(frozen=True)
+class Response:
+    """A batch of answers, with the prompts they answer.
+
+    Attributes:
+        prompt_ids: [B, P] int64, padded on the left.
+        prompt_mask: [B, P] bool, True = a real prompt token.
+        tokens: [B, T] int64, padded on the right.
+        mask: [B, T] bool, True = a real response token, its end-of-sequence token included. Made from lengths, never by
+            comparing ids with the pad id.
+        ended: [B] bool, True = the answer ended itself, False = it was cut off at the limit of new tokens.
+        texts: the B answers as text, without special tokens.
+    """
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    tokens: Tensor
+    mask: Tensor
+    ended: Tensor
+    texts: list[str]
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    def rows(self, start: int, stop: int) -> "Response":
+        """Rows ``start`` to ``stop`` at unchanged padding, so that they are scored at the same shapes."""
+        part = slice(start, stop)
+        return Response(
+            self.prompt_ids[part],
+            self.prompt_mask[part],
+            self.tokens[part],
+            self.mask[part],
+            self.ended[part],
+            self.texts[part],
+        )
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What one agent did for one batch of queries, and what the team got for it.
+
+    Attributes:
+        agent: index of the agent, fixed for the whole run.
+        role: its place in role order, 0 = pioneer.
+        response: its answers.
+        score: [B] fp32, the task's score of its own answers.
+        team_score: [B] fp32, what it is paid before its KL penalty.
+    """
+
+    agent: int
+    role: int
+    response: Response
+    score: Tensor
+    team_score: Tensor
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a policy says of answers already given, at the B x T response positions; 0 where masked.
+
+    Attributes:
+        logprobs: [B, T] fp32, log-probability of each response token.
+        values: [B, T] fp32, the value head's estimate before each response token.
+        entropy: [B, T] fp32, entropy of the next-token distribution, without a graph.
+        full_kl: [B, T] fp32, KL over the whole vocabulary from the reference; only where it was asked for.
+    """
+
+    logprobs: Tensor
+    values: Tensor
+    entropy: Tensor
+    full_kl: Tensor | None = None
+
+    def detach(self) -> "Scores":
+        """The same numbers without a graph."""
+        full_kl = None if self.full_kl is None else self.full_kl.detach()
+        return Scores(self.logprobs.detach(), self.values.detach(), self.entropy.detach(), full_kl)
+
+
+@dataclass(frozen=True)
+class ReferenceScores:
+    """What the frozen reference says of the same answers.
+
+    Attributes:
+        logprobs: [B, T] fp32, 0 where masked.
+        hidden: [B, T, H] in the base's dtype: inputs of the reference's output matrix, kept in place of its B x T x V
+            logits for the KL over the whole vocabulary.
+    """
+
+    logprobs: Tensor
+    hidden: Tensor
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """How one agent's update went: the scalars to log by name, and whether its weights moved.
+
+    Attributes:
+        scalars: name -> value; means over the rollout's real tokens or rows, as each name's documentation says.
+        skipped: why the update was left out (a non-finite loss, gradient or score), else None.
+    """
+
+    scalars: dict[str, float]
+    skipped: str | None = None
