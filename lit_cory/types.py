@@ -3,6 +3,7 @@
 Shapes: B prompts, P prompt tokens, T response tokens, H hidden size.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -53,16 +54,15 @@ class Response:
     def __len__(self) -> int:
         return self.tokens.shape[0]
 
-    def rows(self, start: int, stop: int) -> "Response":
-        """Rows ``start`` to ``stop`` at unchanged padding, so that they are scored at the same shapes."""
-        part = slice(start, stop)
+    def rows(self, index: Tensor) -> "Response":
+        """The rows of ``index`` [n] int64 at unchanged padding, so that they are scored at the same widths."""
         return Response(
-            self.prompt_ids[part],
-            self.prompt_mask[part],
-            self.tokens[part],
-            self.mask[part],
-            self.ended[part],
-            self.texts[part],
+            self.prompt_ids[index],
+            self.prompt_mask[index],
+            self.tokens[index],
+            self.mask[index],
+            self.ended[index],
+            [self.texts[i] for i in index.tolist()],
         )
 
 
@@ -103,8 +103,15 @@ class Scores:
 
     def detach(self) -> "Scores":
         """The same numbers without a graph."""
-        full_kl = None if self.full_kl is None else self.full_kl.detach()
-        return Scores(self.logprobs.detach(), self.values.detach(), self.entropy.detach(), full_kl)
+        return self._each(Tensor.detach)
+
+    def rows(self, index: Tensor) -> "Scores":
+        """The rows of ``index`` [n] int64."""
+        return self._each(lambda x: x[index])
+
+    def _each(self, f: Callable[[Tensor], Tensor]) -> "Scores":
+        full_kl = None if self.full_kl is None else f(self.full_kl)
+        return Scores(f(self.logprobs), f(self.values), f(self.entropy), full_kl)
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,39 @@ class ReferenceScores:
 
     logprobs: Tensor
     hidden: Tensor
+
+    def rows(self, index: Tensor) -> "ReferenceScores":
+        """The rows of ``index`` [n] int64."""
+        return ReferenceScores(self.logprobs[index], self.hidden[index])
+
+
+@dataclass(frozen=True)
+class Experience:
+    """A rollout made ready to learn from; one minibatch is some of its rows.
+
+    Attributes:
+        response: the answers.
+        old: scores by the policy that gave them, without a graph.
+        reference: scores by the frozen reference.
+        advantages: [B, T] fp32.
+        returns: [B, T] fp32, what the value head should have said.
+    """
+
+    response: Response
+    old: Scores
+    reference: ReferenceScores
+    advantages: Tensor
+    returns: Tensor
+
+    def rows(self, index: Tensor) -> "Experience":
+        """The rows of ``index`` [n] int64."""
+        return Experience(
+            self.response.rows(index),
+            self.old.rows(index),
+            self.reference.rows(index),
+            self.advantages[index],
+            self.returns[index],
+        )
 
 
 @dataclass(frozen=True)

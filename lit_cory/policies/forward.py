@@ -1,0 +1,50 @@
+"""One forward pass over prompt and answer: hidden states at response positions, and logits made from them."""
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from lit_cory.errors import UserError
+from lit_cory.types import Response
+
+
+def position_ids(mask: Tensor) -> Tensor:
+    """Positions [B, S] that count real tokens from 0, whatever the padding on the left of ``mask`` [B, S]."""
+    return (mask.long().cumsum(dim=-1) - 1).clamp(min=0)
+
+
+def response_hidden(lm: PreTrainedModel, response: Response) -> Tensor:
+    """Hidden states [B, T, H] from which each response token was predicted."""
+    # The last token predicts nothing that was sampled, so it is left out.
+    ids = torch.cat([response.prompt_ids, response.tokens], dim=1)[:, :-1]
+    mask = torch.cat([response.prompt_mask, response.mask], dim=1)[:, :-1]
+    output = lm.base_model(
+        input_ids=ids, attention_mask=mask.long(), position_ids=position_ids(mask), use_cache=False, return_dict=True
+    )
+    hidden: Tensor = output.last_hidden_state
+    return hidden[:, response.prompt_ids.shape[1] - 1 :]
+
+
+def logits_from_hidden(lm: PreTrainedModel, hidden: Tensor) -> Tensor:
+    """The model's logits [n, V] fp32 for hidden states [n, H], its soft cap included where it has one (Gemma 2)."""
+    logits: Tensor = lm.get_output_embeddings()(hidden).float()
+    cap = getattr(lm.config.get_text_config(), "final_logit_softcapping", None)
+    return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+@torch.no_grad()
+def check_head(lm: PreTrainedModel, name: str) -> None:
+    """Make sure that logits made from hidden states are the model's own.
+
+    Raises:
+        UserError: for a family that does something else between its last hidden state and its logits.
+    """
+    ids = torch.tensor([[1, 2, 3]], device=lm.device)
+    own = lm(input_ids=ids, use_cache=False).logits[0].float()
+    ours = logits_from_hidden(lm, lm.base_model(input_ids=ids, use_cache=False).last_hidden_state[0])
+    if not torch.allclose(own, ours, rtol=1e-2, atol=1e-3 * float(own.abs().max())):
+        family = lm.config.model_type
+        raise UserError(
+            f"model.base={name}: models of the family {family} change their logits in a way lit_cory doesn't know; "
+            "use a base of the GPT-2, Llama, Qwen2, Gemma or Mistral family"
+        )

@@ -1,0 +1,164 @@
+"""What an agent is: it reads prompts, samples answers, scores answers given, and knows the reference it came from."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+from transformers import LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+
+from lit_cory import ops
+from lit_cory.errors import UserError
+from lit_cory.policies.forward import logits_from_hidden, response_hidden
+from lit_cory.policies.loading import hidden_size, max_positions
+from lit_cory.policies.sampling import NonFiniteLogitsError, RefuseNonFinite, response_mask
+from lit_cory.policies.value_head import ValueHead
+from lit_cory.types import Prompt, ReferenceScores, Response, Scores
+
+
+class Policy(nn.Module, ABC):
+    """One agent: a language model that answers, a value head of its own, and the frozen reference.
+
+    The language model stays in evaluation mode whatever the trainer does: with dropout the policy that is scored would
+    not be the one that sampled.
+
+    Args:
+        name: the agent's fixed name, ``agent_0`` and so on.
+        lm: the causal language model.
+        tokenizer: the base's own, with a pad token and left padding.
+        temperature: of the policy: sampling, scoring and the reference all use logits / temperature.
+    """
+
+    def __init__(
+        self, name: str, lm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, temperature: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.lm = lm
+        self.tokenizer = tokenizer
+        self.temperature = temperature
+        self.value_head = ValueHead(hidden_size(lm))
+        self.train()
+
+    @abstractmethod
+    def model(self, *, reference: bool = False) -> AbstractContextManager[PreTrainedModel]:
+        """The language model as this agent, or as the frozen reference; restored when the block ends, however it ends."""
+
+    @abstractmethod
+    def lm_parameters(self) -> dict[str, nn.Parameter]:
+        """The trainable parameters of the language model by stable name."""
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """Everything this agent trains, fp32, by a name that does not depend on which agent it is."""
+        head = {f"value_head.{name}": p for name, p in self.value_head.named_parameters()}
+        return {f"lm.{name}": p for name, p in self.lm_parameters().items()} | head
+
+    def train(self, mode: bool = True) -> "Policy":
+        """Stay in evaluation mode (see the class)."""
+        del mode
+        return super().train(False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the language model lies."""
+        return torch.device(self.lm.device)
+
+    def encode(self, prompts: Sequence[Prompt], new_tokens: int) -> tuple[Tensor, Tensor]:
+        """Token ids [B, P] int64 and mask [B, P] bool of prompts, padded on the left.
+
+        Raises:
+            UserError: for a prompt without tokens, or one that leaves no room for ``new_tokens`` more.
+        """
+        rows = [self.prompt_ids(prompt) for prompt in prompts]
+        widest = max(len(row) for row in rows)
+        limit = max_positions(self.lm.config)
+        if min(len(row) for row in rows) == 0:
+            raise UserError("a prompt has no tokens: give it text, or use a base whose tokenizer adds a first token")
+        if limit is not None and widest + new_tokens > limit:
+            raise UserError(
+                f"a prompt of {widest} tokens and {new_tokens} new ones exceed the model's {limit} positions; "
+                "shorten the prompts (data), the answers (model.response_tokens) or take fewer agents (model.agents)"
+            )
+        batch = self.tokenizer.pad({"input_ids": rows}, padding=True, padding_side="left", return_tensors="pt")
+        return batch["input_ids"].to(self.device), batch["attention_mask"].bool().to(self.device)
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Token ids of one prompt; a chat goes through the base's chat template."""
+        if isinstance(prompt, str):
+            return list(self.tokenizer(prompt)["input_ids"])
+        encoded = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
+        return list(encoded["input_ids"])
+
+    @torch.no_grad()
+    def generate(self, prompts: Sequence[Prompt], new_tokens: int, *, reference: bool = False) -> Response:
+        """Sample one answer a prompt, unfiltered, at the policy's temperature, from torch's global random stream.
+
+        Args:
+            prompts: B prompts.
+            new_tokens: limit T; an answer may end itself earlier.
+            reference: let the frozen reference answer in the agent's place.
+
+        Raises:
+            UserError: for unusable prompts (see :meth:`encode`) and for logits that are not finite.
+        """
+        ids, mask = self.encode(prompts, new_tokens)
+        try:
+            with self.model(reference=reference) as lm:
+                output = lm.generate(
+                    input_ids=ids,
+                    attention_mask=mask.long(),
+                    max_new_tokens=new_tokens,
+                    temperature=self.temperature,
+                    logits_processor=LogitsProcessorList([RefuseNonFinite()]),
+                )
+        except NonFiniteLogitsError as error:
+            raise UserError(f"{self.name}: {error}; lower the learning rate, or use model.dtype=float32") from error
+        tokens = output[:, ids.shape[1] :]
+        real, ended = response_mask(tokens, self.eos_ids())
+        texts = [
+            self.tokenizer.decode(row[keep], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            for row, keep in zip(tokens, real, strict=True)
+        ]
+        return Response(ids, mask, tokens, real, ended, texts)
+
+    def eos_ids(self) -> Tensor:
+        """Every token id [E] that ends an answer."""
+        eos = self.lm.generation_config.eos_token_id
+        return torch.tensor(eos if isinstance(eos, list) else [eos], device=self.device)
+
+    def score(self, response: Response, reference: ReferenceScores | None = None) -> Scores:
+        """Log-probs, values and entropy of answers given, from one forward pass; with a graph where gradients are on.
+
+        Args:
+            response: B answers of up to T tokens.
+            reference: what :meth:`reference_scores` said of the same rows, to have ``full_kl`` as well.
+        """
+        with self.model() as lm:
+            hidden = response_hidden(lm, response)[response.mask]
+            logits = logits_from_hidden(lm, hidden) / self.temperature
+        full_kl = None
+        if reference is not None:
+            with torch.no_grad(), self.model(reference=True) as lm:
+                reference_logits = logits_from_hidden(lm, reference.hidden[response.mask]) / self.temperature
+            full_kl = spread(ops.full_kl(logits, reference_logits), response.mask)
+        return Scores(
+            logprobs=spread(ops.token_logprobs(logits, response.tokens[response.mask]), response.mask),
+            values=spread(self.value_head(hidden), response.mask),
+            entropy=spread(ops.entropy(logits.detach()), response.mask),
+            full_kl=full_kl,
+        )
+
+    @torch.no_grad()
+    def reference_scores(self, response: Response) -> ReferenceScores:
+        """What the frozen reference says of the same answers."""
+        with self.model(reference=True) as lm:
+            hidden = response_hidden(lm, response)
+            logits = logits_from_hidden(lm, hidden[response.mask]) / self.temperature
+        logprobs = ops.token_logprobs(logits, response.tokens[response.mask])
+        return ReferenceScores(spread(logprobs, response.mask), hidden)
+
+
+def spread(values: Tensor, mask: Tensor) -> Tensor:
+    """Put ``values`` [n] back at the n True places of ``mask`` [B, T]; 0 elsewhere, differentiable."""
+    return torch.zeros(mask.shape, dtype=values.dtype, device=values.device).masked_scatter(mask, values)

@@ -1,0 +1,113 @@
+"""Agents in role order: who answers when, who reads what, and what each is paid."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lit_cory import ops
+from lit_cory.errors import UserError
+from lit_cory.policies import Policy
+from lit_cory.tasks.base import Task
+from lit_cory.timing import phase
+from lit_cory.types import Query, Response, Rollout
+
+TeamScore = Literal["sum", "own", "mean", "max", "difference", "weighted", "causal"]
+
+
+@dataclass(frozen=True)
+class TeamSettings:
+    """How agents work together.
+
+    Attributes:
+        score: what an agent is paid, from the task scores of all. sum (the paper's); own; mean; max; difference: its own
+            less the mean of the others' (competition); causal: the scores its answer can influence, its own and those of
+            later roles, which has the expected gradient of sum and less variance; weighted: see ``weights``.
+        weights: for ``weighted``, a row a role: what that role is paid of each role's score.
+        knowledge_transfer: whether an agent reads the answers given before its own.
+    """
+
+    score: TeamScore = "sum"
+    weights: list[list[float]] | None = None
+    knowledge_transfer: bool = True
+
+
+def role_name(role: int) -> str:
+    """``pioneer``, ``observer``, then ``observer_2`` and so on for larger teams."""
+    return ("pioneer", "observer")[role] if role < 2 else f"observer_{role}"
+
+
+class Team:
+    """N >= 1 agents, one task, and the order in which the agents answer.
+
+    Roles are a permutation: ``order[k]`` is the index of the agent in role k. An exchange changes these numbers only, no
+    weight, no optimizer moment, no KL coefficient.
+
+    Args:
+        policies: the agents, by index.
+        task: what they are asked and paid for.
+        settings: how they work together.
+        response_tokens: lowest and highest limit of new tokens; each rollout draws its limit uniformly from this range,
+            both ends included.
+    """
+
+    def __init__(
+        self, policies: Sequence[Policy], task: Task, settings: TeamSettings, response_tokens: tuple[int, int]
+    ) -> None:
+        self.policies = policies
+        self.task = task
+        self.settings = settings
+        self.response_tokens = response_tokens
+        self.order = list(range(len(policies)))
+
+    def exchange(self) -> None:
+        """Everyone moves one role forward, the pioneer to the end; for two agents, they swap."""
+        self.order[:] = self.order[1:] + self.order[:1]
+
+    def rollout(self, queries: Sequence[Query]) -> list[Rollout]:
+        """One batch of queries through the whole team; one record per agent, in role order."""
+        limit = self.draw_limit()
+        responses: list[Response] = []
+        for role, agent in enumerate(self.order):
+            earlier = responses if self.settings.knowledge_transfer else []
+            with phase(f"generation/{role_name(role)}"):
+                responses.append(self.policies[agent].generate(self.prompts(queries, earlier), limit))
+        with phase("task score"):
+            scores = torch.stack([self.score(queries, response) for response in responses])
+        paid = ops.team_scores(scores, self.settings.score, self.weights())
+        return [
+            Rollout(agent, role, responses[role], scores[role], paid[role]) for role, agent in enumerate(self.order)
+        ]
+
+    def alone(
+        self, agent: int, queries: Sequence[Query], new_tokens: int, *, reference: bool = False
+    ) -> tuple[Response, Tensor]:
+        """One agent, or its reference, answers without the others; its answers and their scores [B]."""
+        response = self.policies[agent].generate(self.prompts(queries, []), new_tokens, reference=reference)
+        return response, self.score(queries, response)
+
+    def draw_limit(self) -> int:
+        """A limit of new tokens from torch's global random stream."""
+        low, high = self.response_tokens
+        return int(torch.randint(low, high + 1, ()))
+
+    def prompts(self, queries: Sequence[Query], earlier: Sequence[Response]) -> list[str | list[dict[str, str]]]:
+        """What the next role reads: each query with the answers given before."""
+        return [self.task.prompt(query, [r.texts[i] for r in earlier]) for i, query in enumerate(queries)]
+
+    def score(self, queries: Sequence[Query], response: Response) -> Tensor:
+        """The task's scores [B] fp32 on the policies' device.
+
+        Raises:
+            UserError: where the task gives another number of scores than there are answers.
+        """
+        scores = self.task.score(queries, response.texts)
+        if len(scores) != len(queries):
+            raise UserError(f"{type(self.task).__name__} gave {len(scores)} scores for {len(queries)} answers")
+        return torch.tensor(scores, dtype=torch.float32, device=response.tokens.device)
+
+    def weights(self) -> Tensor | None:
+        """The matrix of the ``weighted`` team score, None for the others."""
+        return None if self.settings.weights is None else torch.tensor(self.settings.weights)

@@ -1,0 +1,203 @@
+"""One agent's update: from a rollout to a step of its own weights. It never samples, and knows no other agent."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+
+from lit_cory import ops
+from lit_cory.algorithms import Algorithm
+from lit_cory.kl_control import KLController, KLSettings, ScoreScaler, ScoreScaling
+from lit_cory.policies import Policy
+from lit_cory.timing import phase
+from lit_cory.types import Experience, ReferenceScores, Response, Rollout, Scores, UpdateStats
+
+
+@dataclass(frozen=True)
+class UpdateSettings:
+    """How a rollout is learnt from.
+
+    Attributes:
+        epochs: passes over the rollout.
+        minibatch_size: rows a step; null takes the whole rollout. The last minibatch may be smaller.
+        max_grad_norm: the norm that an agent's gradient is clipped to (the trainer's gradient_clip_val can't be used).
+        target_kl: stop the epochs once approx_kl of a minibatch exceeds this; null never does.
+        max_skipped: stop the run after this many updates of one agent in a row were skipped.
+    """
+
+    epochs: int = 1
+    minibatch_size: int | None = None
+    max_grad_norm: float = 1.0
+    target_kl: float | None = None
+    max_skipped: int = 3
+
+
+class NonFiniteError(ArithmeticError):
+    """A number that must not reach the weights; says which."""
+
+
+class AgentUpdate:
+    """Learns from one agent's rollouts; holds its KL controller, score scale and count of skipped updates.
+
+    Args:
+        policy: the agent.
+        algorithm: advantages and loss.
+        settings: epochs, minibatches, clipping, early stop.
+        kl: how the agent pays for its drift.
+        scaling: of the team score.
+    """
+
+    def __init__(
+        self, policy: Policy, algorithm: Algorithm, settings: UpdateSettings, kl: KLSettings, scaling: ScoreScaling
+    ) -> None:
+        self.policy = policy
+        self.algorithm = algorithm
+        self.settings = settings
+        self.kl = KLController(kl)
+        self.scaler = ScoreScaler(scaling)
+        self.skipped_in_a_row = 0
+
+    def run(self, rollout: Rollout, optimizer: Optimizer, backward: Callable[[Tensor], None]) -> UpdateStats:
+        """Update the agent's weights once for ``rollout``; a non-finite number skips the update and is counted.
+
+        Args:
+            rollout: what the agent did.
+            optimizer: of this agent's parameters alone.
+            backward: how a loss is differentiated (the trainer's ``manual_backward``).
+        """
+        response = rollout.response
+        with phase("reference"):
+            reference = self.policy.reference_scores(response)
+        with phase("scoring"), torch.set_grad_enabled(self.one_step(len(response))):
+            first = self.score(response, reference)
+        old = first.detach()
+        ref_kl = (old.logprobs - reference.logprobs).sum(dim=1).mean().item()
+        scalars = {
+            "ref_kl": ref_kl,
+            "kl_coef": self.kl.coef,
+            "kl_penalty": self.kl_per_token(old, reference).sum(dim=1).mean().item(),
+            "entropy": ops.masked_mean(old.entropy, response.mask).item(),
+            "value": ops.masked_mean(old.values, response.mask).item(),
+        }
+        skipped = None
+        try:
+            scalars |= self.learn(self.experience(rollout, old, reference), first, optimizer, backward)
+            self.kl.update(ref_kl, len(response))
+            self.skipped_in_a_row = 0
+        except NonFiniteError as error:
+            optimizer.zero_grad()
+            skipped = str(error)
+            self.skipped_in_a_row += 1
+        return UpdateStats(scalars | {"skipped": float(skipped is not None)}, skipped)
+
+    def one_step(self, rows: int) -> bool:
+        """Whether a rollout makes a single step: the old policy is the new one then, and one forward pass serves both."""
+        return self.settings.epochs == 1 and (self.settings.minibatch_size or rows) >= rows
+
+    def score(self, response: Response, reference: ReferenceScores) -> Scores:
+        """Score with the KL over the whole vocabulary where the estimator is ``full``."""
+        return self.policy.score(response, reference if self.kl.settings.estimator == "full" else None)
+
+    def kl_per_token(self, scores: Scores, reference: ReferenceScores) -> Tensor:
+        """KL to the reference [B, T] by the chosen estimator."""
+        if scores.full_kl is not None:
+            return scores.full_kl
+        return ops.kl_per_token(scores.logprobs, reference.logprobs, self.kl.settings.estimator)
+
+    def experience(self, rollout: Rollout, old: Scores, reference: ReferenceScores) -> Experience:
+        """Shape the rewards of a rollout and turn them into advantages and returns.
+
+        Raises:
+            NonFiniteError: for a team score or KL that is not finite; the running moments have not seen it then.
+        """
+        kl = self.kl_per_token(old, reference)
+        require_finite("team score", rollout.team_score)
+        require_finite("KL to the reference", kl)
+        coef = self.kl.coef if self.kl.settings.placement == "reward" else 0.0
+        rewards = ops.shape_rewards(self.scaler(rollout.team_score), kl, rollout.response.mask, coef)
+        advantages, returns = self.algorithm.advantages(rewards, old.values, rollout.response.mask)
+        return Experience(rollout.response, old, reference, advantages, returns)
+
+    def learn(
+        self, experience: Experience, first: Scores, optimizer: Optimizer, backward: Callable[[Tensor], None]
+    ) -> dict[str, float]:
+        """Step through all epochs and minibatches, until ``target_kl`` is passed.
+
+        Args:
+            experience: the whole rollout.
+            first: its scores by the present weights, with a graph where the rollout makes a single step.
+            optimizer: of this agent.
+            backward: see :meth:`run`.
+
+        Returns:
+            the means of the algorithm's scalars over the steps made.
+
+        Raises:
+            NonFiniteError: before the step that would have taken a non-finite number into the weights.
+        """
+        single = self.one_step(len(experience.response))
+        history: list[dict[str, float]] = []
+        steps = 0
+        for index in self.minibatches(len(experience.response)):
+            part = experience.rows(index)
+            with phase("update"):
+                new = first if single else self.score(part.response, part.reference)
+                loss, scalars = self.loss(new, part)
+                history.append({name: float(value) for name, value in scalars.items()})
+                if self.settings.target_kl is not None and history[-1]["approx_kl"] > self.settings.target_kl:
+                    break
+                history[-1]["grad_norm"] = self.step(loss, optimizer, backward)
+                steps += 1
+        names = history[0].keys()
+        means = {name: fmean(step[name] for step in history if name in step) for name in names}
+        return means | {"steps": float(steps)}
+
+    def loss(self, new: Scores, part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
+        """The algorithm's loss of a minibatch, with the KL as a term where it is placed in the loss."""
+        mask = part.response.mask
+        loss, scalars = self.algorithm.loss(new, part.old, part.advantages, part.returns, mask)
+        if self.kl.settings.placement == "loss":
+            loss = loss + self.kl.coef * ops.masked_mean(self.kl_per_token(new, part.reference), mask)
+        return loss, scalars
+
+    def minibatches(self, rows: int) -> Iterator[Tensor]:
+        """Row indices of each step: every row once an epoch, in a fresh order where there are several minibatches."""
+        size = self.settings.minibatch_size or rows
+        for _ in range(self.settings.epochs):
+            order = torch.arange(rows) if size >= rows else torch.randperm(rows)
+            yield from order.split(size)
+
+    def step(self, loss: Tensor, optimizer: Optimizer, backward: Callable[[Tensor], None]) -> float:
+        """Differentiate, clip, step; returns the norm of the gradient before clipping."""
+        require_finite("loss", loss.detach())
+        optimizer.zero_grad()
+        backward(loss)
+        norm = clip_grad_norm_(list(self.policy.trainable().values()), self.settings.max_grad_norm)
+        require_finite("gradient", norm)
+        optimizer.step()
+        return float(norm)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs besides weights and optimizer."""
+        return {
+            "kl": self.kl.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "skipped_in_a_row": self.skipped_in_a_row,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.kl.load_state_dict(state["kl"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.skipped_in_a_row = state["skipped_in_a_row"]
+
+
+def require_finite(what: str, values: Tensor) -> None:
+    """Raise :class:`NonFiniteError` where ``values`` holds a number that is none."""
+    if not bool(values.isfinite().all()):
+        raise NonFiniteError(f"non-finite {what}")
