@@ -7,8 +7,6 @@ from torch import Tensor
 
 from lit_cory import ops
 
-Estimator = Literal["k1", "k2", "k3", "abs", "full"]
-
 
 @dataclass(frozen=True)
 class KLSettings:
@@ -27,13 +25,16 @@ class KLSettings:
     adaptive: bool = False
     target: float = 6.0
     horizon: int = 10_000
-    estimator: Estimator = "k1"
+    estimator: ops.KLEstimator | Literal["full"] = "k1"
     placement: Literal["reward", "loss"] = "reward"
 
     def warning(self) -> str | None:
         """Why this estimator in this place does not lower the KL as one would expect; None where it does."""
         wrong = {
-            ("k1", "loss"): "its expected gradient is zero, so nothing is penalised; use estimator=k1 with placement=reward",
+            (
+                "k1",
+                "loss",
+            ): "its expected gradient is zero, so nothing is penalised; use estimator=k1 with placement=reward",
             ("abs", "loss"): "its gradient is not that of the KL (cosine 0.8 to 0.9); use k2, k3 or full in the loss",
             ("full", "reward"): "it depends on the state alone, so a token's own choice gets no gradient; use k1",
         }
@@ -80,7 +81,7 @@ class ScoreScaler:
 
     def __init__(self, scaling: ScoreScaling) -> None:
         self.scaling = scaling
-        self.moments = (0.0, 0.0, 0.0)
+        self.moments = (0, 0.0, 0.0)
 
     def __call__(self, score: Tensor) -> Tensor:
         """Scale ``score`` [B]; unchanged for ``none`` and while the deviation is 0."""
@@ -99,5 +100,4 @@ class ScoreScaler:
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
         """Go on from a saved state."""
         count, mean, m2 = state["moments"]
-        self.moments = (count, mean, m2)
-
+        self.moments = (int(count), mean, m2)

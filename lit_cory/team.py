@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,22 +13,20 @@ from lit_cory.tasks.base import Task
 from lit_cory.timing import phase
 from lit_cory.types import Query, Response, Rollout
 
-TeamScore = Literal["sum", "own", "mean", "max", "difference", "weighted", "causal"]
-
 
 @dataclass(frozen=True)
 class TeamSettings:
     """How agents work together.
 
     Attributes:
-        score: what an agent is paid, from the task scores of all. sum (the paper's); own; mean; max; difference: its own
-            less the mean of the others' (competition); causal: the scores its answer can influence, its own and those of
-            later roles, which has the expected gradient of sum and less variance; weighted: see ``weights``.
+        score: what an agent is paid, from the task scores of all. sum (the paper's); own; mean; max; difference: its
+            own less the mean of the others' (competition); causal: the scores its answer can influence, its own and
+            those of later roles, which has the expected gradient of sum and less variance; weighted: see ``weights``.
         weights: for ``weighted``, a row a role: what that role is paid of each role's score.
         knowledge_transfer: whether an agent reads the answers given before its own.
     """
 
-    score: TeamScore = "sum"
+    score: ops.TeamScore = "sum"
     weights: list[list[float]] | None = None
     knowledge_transfer: bool = True
 
@@ -42,8 +39,8 @@ def role_name(role: int) -> str:
 class Team:
     """N >= 1 agents, one task, and the order in which the agents answer.
 
-    Roles are a permutation: ``order[k]`` is the index of the agent in role k. An exchange changes these numbers only, no
-    weight, no optimizer moment, no KL coefficient.
+    Roles are a permutation: ``order[k]`` is the index of the agent in role k. An exchange changes these numbers only,
+    no weight, no optimizer moment, no KL coefficient.
 
     Args:
         policies: the agents, by index.
@@ -76,7 +73,7 @@ class Team:
                 responses.append(self.policies[agent].generate(self.prompts(queries, earlier), limit))
         with phase("task score"):
             scores = torch.stack([self.score(queries, response) for response in responses])
-        paid = ops.team_scores(scores, self.settings.score, self.weights())
+        paid = ops.team_scores(scores, self.settings.score, self.settings.weights)
         return [
             Rollout(agent, role, responses[role], scores[role], paid[role]) for role, agent in enumerate(self.order)
         ]
@@ -107,7 +104,3 @@ class Team:
         if len(scores) != len(queries):
             raise UserError(f"{type(self.task).__name__} gave {len(scores)} scores for {len(queries)} answers")
         return torch.tensor(scores, dtype=torch.float32, device=response.tokens.device)
-
-    def weights(self) -> Tensor | None:
-        """The matrix of the ``weighted`` team score, None for the others."""
-        return None if self.settings.weights is None else torch.tensor(self.settings.weights)

@@ -3,9 +3,10 @@
 Shapes: B prompts, P prompt tokens, T response tokens, H hidden size.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 Message = dict[str, str]
@@ -113,6 +114,17 @@ class Scores:
         full_kl = None if self.full_kl is None else f(self.full_kl)
         return Scores(f(self.logprobs), f(self.values), f(self.entropy), full_kl)
 
+    @staticmethod
+    def join(parts: "Sequence[Scores]") -> "Scores":
+        """The rows of all parts, in order."""
+        full_kl = [part.full_kl for part in parts if part.full_kl is not None]
+        return Scores(
+            torch.cat([part.logprobs for part in parts]),
+            torch.cat([part.values for part in parts]),
+            torch.cat([part.entropy for part in parts]),
+            torch.cat(full_kl) if full_kl else None,
+        )
+
 
 @dataclass(frozen=True)
 class ReferenceScores:
@@ -130,6 +142,11 @@ class ReferenceScores:
     def rows(self, index: Tensor) -> "ReferenceScores":
         """The rows of ``index`` [n] int64."""
         return ReferenceScores(self.logprobs[index], self.hidden[index])
+
+    @staticmethod
+    def join(parts: "Sequence[ReferenceScores]") -> "ReferenceScores":
+        """The rows of all parts, in order."""
+        return ReferenceScores(torch.cat([p.logprobs for p in parts]), torch.cat([p.hidden for p in parts]))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """One agent's update: from a rollout to a step of its own weights. It never samples, and knows no other agent."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
@@ -28,6 +29,8 @@ class UpdateSettings:
         max_grad_norm: the norm that an agent's gradient is clipped to (the trainer's gradient_clip_val can't be used).
         target_kl: stop the epochs once approx_kl of a minibatch exceeds this; null never does.
         max_skipped: stop the run after this many updates of one agent in a row were skipped.
+        pass_tokens: tokens, padding included, that one forward pass may hold. A larger minibatch goes through in
+            several passes with the same gradient; lower it where memory runs out.
     """
 
     epochs: int = 1
@@ -35,6 +38,7 @@ class UpdateSettings:
     max_grad_norm: float = 1.0
     target_kl: float | None = None
     max_skipped: int = 3
+    pass_tokens: int = 4096
 
 
 class NonFiniteError(ArithmeticError):
@@ -71,10 +75,15 @@ class AgentUpdate:
             backward: how a loss is differentiated (the trainer's ``manual_backward``).
         """
         response = rollout.response
+        rows = torch.arange(len(response))
         with phase("reference"):
-            reference = self.policy.reference_scores(response)
-        with phase("scoring"), torch.set_grad_enabled(self.one_step(len(response))):
-            first = self.score(response, reference)
+            reference = ReferenceScores.join(
+                [self.policy.reference_scores(response.rows(part)) for part in self.passes(rows, response)]
+            )
+        with phase("scoring"), torch.set_grad_enabled(self.one_pass(response)):
+            first = Scores.join(
+                [self.score(response.rows(part), reference.rows(part)) for part in self.passes(rows, response)]
+            )
         old = first.detach()
         ref_kl = (old.logprobs - reference.logprobs).sum(dim=1).mean().item()
         scalars = {
@@ -95,9 +104,16 @@ class AgentUpdate:
             self.skipped_in_a_row += 1
         return UpdateStats(scalars | {"skipped": float(skipped is not None)}, skipped)
 
-    def one_step(self, rows: int) -> bool:
-        """Whether a rollout makes a single step: the old policy is the new one then, and one forward pass serves both."""
-        return self.settings.epochs == 1 and (self.settings.minibatch_size or rows) >= rows
+    def passes(self, rows: Tensor, response: Response) -> tuple[Tensor, ...]:
+        """Row indices cut so that each forward pass stays below ``pass_tokens``, one row at least."""
+        width = response.prompt_ids.shape[1] + response.tokens.shape[1]
+        return rows.split(max(1, self.settings.pass_tokens // width))
+
+    def one_pass(self, response: Response) -> bool:
+        """Whether a rollout makes one step of one pass, so that scoring the old policy is scoring the new."""
+        rows = len(response)
+        one_step = self.settings.epochs == 1 and (self.settings.minibatch_size or rows) >= rows
+        return one_step and len(self.passes(torch.arange(rows), response)) == 1
 
     def score(self, response: Response, reference: ReferenceScores) -> Scores:
         """Score with the KL over the whole vocabulary where the estimator is ``full``."""
@@ -130,32 +146,47 @@ class AgentUpdate:
 
         Args:
             experience: the whole rollout.
-            first: its scores by the present weights, with a graph where the rollout makes a single step.
+            first: its scores by the present weights, with a graph where one pass serves old and new policy.
             optimizer: of this agent.
             backward: see :meth:`run`.
 
         Returns:
-            the means of the algorithm's scalars over the steps made.
+            the means of the algorithm's scalars over the minibatches, and the number of steps made.
 
         Raises:
             NonFiniteError: before the step that would have taken a non-finite number into the weights.
         """
-        single = self.one_step(len(experience.response))
         history: list[dict[str, float]] = []
-        steps = 0
+        steps, limit = 0, self.settings.target_kl
         for index in self.minibatches(len(experience.response)):
-            part = experience.rows(index)
             with phase("update"):
-                new = first if single else self.score(part.response, part.reference)
-                loss, scalars = self.loss(new, part)
-                history.append({name: float(value) for name, value in scalars.items()})
-                if self.settings.target_kl is not None and history[-1]["approx_kl"] > self.settings.target_kl:
+                optimizer.zero_grad()
+                history.append(self.accumulate(experience, index, first, backward))
+                if limit is not None and history[-1]["approx_kl"] > limit:
                     break
-                history[-1]["grad_norm"] = self.step(loss, optimizer, backward)
+                history[-1]["grad_norm"] = self.step(optimizer)
                 steps += 1
-        names = history[0].keys()
-        means = {name: fmean(step[name] for step in history if name in step) for name in names}
+        means = {name: fmean(entry[name] for entry in history if name in entry) for name in history[0]}
         return means | {"steps": float(steps)}
+
+    def accumulate(
+        self, experience: Experience, index: Tensor, first: Scores, backward: Callable[[Tensor], None]
+    ) -> dict[str, float]:
+        """Add the gradient of the minibatch ``index`` [n], pass by pass; returns the algorithm's scalars."""
+        single = self.one_pass(experience.response)
+        tokens = experience.response.mask[index].sum()
+        total: dict[str, float] = defaultdict(float)
+        for rows in self.passes(index, experience.response):
+            part = experience.rows(rows)
+            new = first if single else self.score(part.response, part.reference)
+            loss, scalars = self.loss(new, part)
+            require_finite("loss", loss.detach())
+            # Losses are means over tokens, so that parts weigh as many tokens as they have.
+            share = part.response.mask.sum() / tokens
+            backward(loss * share)
+            for name, value in scalars.items():
+                total[name] += float(value * share)
+        return dict(total)
 
     def loss(self, new: Scores, part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
         """The algorithm's loss of a minibatch, with the KL as a term where it is placed in the loss."""
@@ -172,11 +203,8 @@ class AgentUpdate:
             order = torch.arange(rows) if size >= rows else torch.randperm(rows)
             yield from order.split(size)
 
-    def step(self, loss: Tensor, optimizer: Optimizer, backward: Callable[[Tensor], None]) -> float:
-        """Differentiate, clip, step; returns the norm of the gradient before clipping."""
-        require_finite("loss", loss.detach())
-        optimizer.zero_grad()
-        backward(loss)
+    def step(self, optimizer: Optimizer) -> float:
+        """Clip the gradient and step; returns its norm before clipping."""
         norm = clip_grad_norm_(list(self.policy.trainable().values()), self.settings.max_grad_norm)
         require_finite("gradient", norm)
         optimizer.step()

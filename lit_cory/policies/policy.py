@@ -43,7 +43,7 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def model(self, *, reference: bool = False) -> AbstractContextManager[PreTrainedModel]:
-        """The language model as this agent, or as the frozen reference; restored when the block ends, however it ends."""
+        """The language model as this agent, or as the frozen reference; restored however the block ends."""
 
     @abstractmethod
     def lm_parameters(self) -> dict[str, nn.Parameter]:
@@ -70,7 +70,7 @@ class Policy(nn.Module, ABC):
         Raises:
             UserError: for a prompt without tokens, or one that leaves no room for ``new_tokens`` more.
         """
-        rows = [self.prompt_ids(prompt) for prompt in prompts]
+        rows = [prompt_ids(self.tokenizer, prompt) for prompt in prompts]
         widest = max(len(row) for row in rows)
         limit = max_positions(self.lm.config)
         if min(len(row) for row in rows) == 0:
@@ -82,13 +82,6 @@ class Policy(nn.Module, ABC):
             )
         batch = self.tokenizer.pad({"input_ids": rows}, padding=True, padding_side="left", return_tensors="pt")
         return batch["input_ids"].to(self.device), batch["attention_mask"].bool().to(self.device)
-
-    def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """Token ids of one prompt; a chat goes through the base's chat template."""
-        if isinstance(prompt, str):
-            return list(self.tokenizer(prompt)["input_ids"])
-        encoded = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
-        return list(encoded["input_ids"])
 
     @torch.no_grad()
     def generate(self, prompts: Sequence[Prompt], new_tokens: int, *, reference: bool = False) -> Response:
@@ -162,3 +155,11 @@ class Policy(nn.Module, ABC):
 def spread(values: Tensor, mask: Tensor) -> Tensor:
     """Put ``values`` [n] back at the n True places of ``mask`` [B, T]; 0 elsewhere, differentiable."""
     return torch.zeros(mask.shape, dtype=values.dtype, device=values.device).masked_scatter(mask, values)
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> list[int]:
+    """Token ids of one prompt; a chat goes through the base's chat template."""
+    if isinstance(prompt, str):
+        return list(tokenizer(prompt)["input_ids"])
+    encoded = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
+    return list(encoded["input_ids"])

@@ -1,4 +1,4 @@
-"""Agents as LoRA adapters on one frozen base, which with all adapters off is the reference: a team for the memory of one."""
+"""Agents as LoRA adapters on one frozen base, the reference when all are off: a team for the memory of one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,0 +1,270 @@
+"""The LightningModule: owns agents, reference and value heads; its training step reads as the algorithm."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import lightning as L
+import torch
+from jsonargparse import lazy_instance
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from transformers import get_scheduler
+
+from lit_cory.algorithms import PPO, Algorithm
+from lit_cory.errors import UserError
+from lit_cory.evaluation import HeldOut, evaluate_alone
+from lit_cory.kl_control import KLSettings, ScoreScaling
+from lit_cory.policies import LoraSettings, Policy, full_policies, shared_lora_policies
+from lit_cory.policies.loading import load_model, load_tokenizer
+from lit_cory.preflight import check_settings, check_with_data
+from lit_cory.rollout_stats import rollout_scalars
+from lit_cory.tasks import SentimentTask, Task
+from lit_cory.team import Team, TeamSettings, role_name
+from lit_cory.timing import Stopwatch, listen
+from lit_cory.types import Query
+from lit_cory.update import AgentUpdate, UpdateSettings
+
+
+class CoryLightningModule(L.LightningModule):
+    """CORY with N agents; with one agent it is PPO.
+
+    A training batch is one rollout: a batch of queries goes through the whole team, then each agent is updated. Manual
+    optimization, one optimizer an agent, in the order of the agents' names.
+
+    Args:
+        base: the model that every agent starts from: hub id, local folder, or bundled:smollm2-135m.
+        rollouts: length of the run.
+        agents: how many agents; 1 is single-agent PPO, 2 is CORY.
+        policy: shared_lora: adapters on one frozen base; full: a full copy of the base each, as in the original.
+        dtype: of the frozen base; auto takes bfloat16 where the machine computes it natively, else float32. What is
+            trained is float32 always.
+        lora: the adapters of shared_lora.
+        temperature: of the policies, in sampling and scoring alike.
+        response_tokens: lowest and highest limit of new tokens, drawn uniformly each rollout, both ends included.
+        task: what agents are asked and paid for.
+        team: what an agent is paid of the others' scores, and whether it reads their answers.
+        algorithm: advantages and loss.
+        kl: how an agent pays for its drift from the reference.
+        score_scaling: of the team score by running moments before it enters the rewards: none, scale (by the
+            deviation), or normalize (subtract the mean as well).
+        update: epochs, minibatches, clipping, early stop.
+        lr: Adam's learning rate.
+        lr_schedule: over the rollouts of the run.
+        warmup_rollouts: rollouts over which the learning rate rises from 0.
+        combined_kl_coef: weight of the KL in the combined reward that is logged; keep it equal in runs to be compared.
+        evaluation_seed: of the sampling of held-out answers.
+    """
+
+    def __init__(
+        self,
+        base: str = "bundled:smollm2-135m",
+        rollouts: int = 100,
+        agents: int = 2,
+        policy: Literal["shared_lora", "full"] = "shared_lora",
+        dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
+        lora: LoraSettings = LoraSettings(),
+        temperature: float = 1.0,
+        response_tokens: tuple[int, int] = (4, 16),
+        task: Task = lazy_instance(SentimentTask, reward="vader"),
+        team: TeamSettings = TeamSettings(),
+        algorithm: Algorithm = lazy_instance(PPO),
+        kl: KLSettings = KLSettings(),
+        score_scaling: ScoreScaling = "none",
+        update: UpdateSettings = UpdateSettings(),
+        lr: float = 1e-4,
+        lr_schedule: Literal["constant", "linear", "cosine"] = "constant",
+        warmup_rollouts: int = 0,
+        combined_kl_coef: float = 0.05,
+        evaluation_seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.base, self.policy, self.dtype_name, self.lora = base, policy, dtype, lora
+        self.rollouts, self.temperature, self.response_tokens = rollouts, temperature, response_tokens
+        self.task, self.team_settings, self.algorithm, self.kl = task, team, algorithm, kl
+        self.score_scaling, self.update_settings = score_scaling, update
+        self.lr, self.lr_schedule, self.warmup_rollouts = lr, lr_schedule, warmup_rollouts
+        self.combined_kl_coef, self.evaluation_seed = combined_kl_coef, evaluation_seed
+        self.agent_names = [f"agent_{i}" for i in range(agents)]
+        self.rollouts_done = 0
+        self.stopwatch = Stopwatch()
+        self.policies = nn.ModuleList()
+        self.before: list[HeldOut] = []
+        self.held_out: list[HeldOut] = []
+        self.held_out_at: int | None = None
+        check_settings(self)
+
+    # Set-up: settings are checked above, the data when it is there, and only then is the base loaded.
+
+    def setup(self, stage: str) -> None:
+        """Check what needs data and settings together, before the base is loaded."""
+        del stage
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if datamodule is not None:
+            check_with_data(self, datamodule.queries, datamodule.batch_size)
+
+    def configure_model(self) -> None:
+        """Load the base, make the agents and the team; does nothing the second time."""
+        if self.policies:
+            return
+        tokenizer = load_tokenizer(self.base)
+        # Full copies are trained themselves, and what is trained is fp32.
+        dtype = "float32" if self.policy == "full" else self.dtype_name
+        base = load_model(self.base, dtype, self.device)
+        if self.policy == "full":
+            self.policies.extend(full_policies(base, tokenizer, self.agent_names, self.temperature))
+        else:
+            self.policies.extend(shared_lora_policies(base, tokenizer, self.agent_names, self.lora, self.temperature))
+        self.task.prepare(self.device)
+        self.team = Team(self.agents(), self.task, self.team_settings, self.response_tokens)
+        self.updates = [
+            AgentUpdate(agent, self.algorithm, self.update_settings, self.kl, self.score_scaling)
+            for agent in self.agents()
+        ]
+
+    def agents(self) -> list[Policy]:
+        """The agents by index."""
+        return [policy for policy in self.policies if isinstance(policy, Policy)]
+
+    def configure_optimizers(self) -> tuple[list[Optimizer], list[Any]]:
+        """One Adam and one schedule an agent, in the order of the agents' names."""
+        optimizers: list[Optimizer] = [
+            torch.optim.Adam(list(agent.trainable().values()), lr=self.lr) for agent in self.agents()
+        ]
+        schedules = [
+            get_scheduler(self.lr_schedule, o, num_warmup_steps=self.warmup_rollouts, num_training_steps=self.rollouts)
+            for o in optimizers
+        ]
+        return optimizers, schedules
+
+    # Training.
+
+    def training_step(self, queries: list[Query], batch_idx: int) -> None:
+        """One rollout: the team answers, each agent learns from its own answers."""
+        del batch_idx
+        optimizers = as_list(self.optimizers())
+        scalars: dict[str, float] = {}
+        with listen(self.stopwatch):
+            for rollout in self.team.rollout(queries):
+                update, name = self.updates[rollout.agent], self.agent_names[rollout.agent]
+                stats = update.run(rollout, optimizers[rollout.agent], self.manual_backward)
+                self.mind_skipped(name, update, stats.skipped)
+                own = rollout_scalars(rollout, self.combined_kl_coef, stats)
+                scalars |= {f"train/{name}/{key}": value for key, value in own.items()}
+                if len(self.agent_names) > 1:
+                    scalars |= {f"train/{role_name(rollout.role)}/{key}": value for key, value in own.items()}
+        for schedule in as_list(self.lr_schedulers()):
+            schedule.step()
+        self.rollouts_done += 1
+        self.record(scalars | {f"time/{name}": seconds for name, seconds in self.stopwatch.lap().items()})
+
+    def mind_skipped(self, name: str, update: AgentUpdate, skipped: str | None) -> None:
+        """Warn of a skipped update; stop the run after too many in a row."""
+        if skipped is None:
+            return
+        number = self.rollouts_done + 1
+        warnings.warn(f"{name}, rollout {number}: update skipped ({skipped})", stacklevel=2)
+        if update.skipped_in_a_row >= self.update_settings.max_skipped:
+            raise UserError(
+                f"{name}: {update.skipped_in_a_row} updates in a row were skipped, the last at rollout {number} "
+                f"({skipped}); lower model.lr, or look at what the task scores"
+            )
+
+    def record(self, scalars: Mapping[str, float]) -> None:
+        """Write scalars at the present number of rollouts, and show the chief ones on the progress bar."""
+        if self.logger is not None:
+            self.logger.log_metrics(dict(scalars), step=self.rollouts_done)
+        shown = {
+            f"{name} {key}": scalars[f"train/{name}/{full}"]
+            for name in self.agent_names
+            for key, full in (("score", "score"), ("KL", "ref_kl"))
+            if f"train/{name}/{full}" in scalars
+        }
+        self.log_dict(shown, prog_bar=True, logger=False, batch_size=1)
+
+    # Held-out evaluation.
+
+    def on_validation_epoch_start(self) -> None:
+        """Start the held-out tables anew."""
+        self._batches: list[list[HeldOut]] = [[] for _ in self.agent_names]
+
+    def validation_step(self, queries: list[Query], batch_idx: int) -> None:
+        """Each agent answers the batch alone, from the evaluation's own random stream."""
+        for agent, batches in enumerate(self._batches):
+            seed = self.evaluation_seed * 1_000_003 + batch_idx
+            batches.append(evaluate_alone(self.team, agent, queries, self.combined_kl_coef, seed))
+
+    def on_validation_epoch_end(self) -> None:
+        """Put the batches together, and log the means."""
+        self.held_out = [sum(batches[1:], start=batches[0]) for batches in self._batches]
+        if self.trainer.sanity_checking and self.rollouts_done == 0:
+            self.before = self.held_out
+        scalars = {
+            f"val/{name}/{key}": value
+            for name, table in zip(self.agent_names, self.held_out, strict=True)
+            for key, value in table.means().items()
+        }
+        self.held_out_at = self.rollouts_done
+        if self.logger is not None:
+            self.logger.log_metrics(scalars, step=self.rollouts_done)
+
+    test_step = validation_step
+    on_test_epoch_start = on_validation_epoch_start
+    on_test_epoch_end = on_validation_epoch_end
+
+    # Checkpoints: only what trains, and what a resumed run needs besides.
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """What the agents train, by agent and name; the frozen base is left out."""
+        del args, kwargs
+        return {f"{a.name}.{name}": p.detach() for a in self.agents() for name, p in a.trainable().items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> None:  # type: ignore[override]
+        """Copy saved weights into the agents.
+
+        Raises:
+            UserError: where names or shapes differ from this model's; nothing is loaded then.
+        """
+        del strict, assign
+        own = self.state_dict()
+        shapes, saved = ({n: tuple(t.shape) for n, t in d.items()} for d in (own, state_dict))
+        odd = sorted(n for n in shapes.keys() | saved.keys() if shapes.get(n) != saved.get(n))
+        if odd:
+            raise UserError(
+                f"the checkpoint does not fit this model ({len(odd)} tensors differ, {odd[0]} among them); "
+                "give it the base, agents, policy and lora that it was trained with"
+            )
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state_dict[name])
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the state of controllers, roles and the held-out tables from before training."""
+        checkpoint["cory"] = {
+            "base": self.base,
+            "rollouts_done": self.rollouts_done,
+            "order": list(self.team.order),
+            "updates": [update.state_dict() for update in self.updates],
+            "before": [vars(table) for table in self.before],
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take back what :meth:`on_save_checkpoint` saved."""
+        saved = checkpoint.get("cory")
+        if saved is None:
+            raise UserError("this checkpoint was not written by lit_cory; give --ckpt_path one from a run folder")
+        if saved["base"] != self.base:
+            raise UserError(f"the checkpoint's agents start from model.base={saved['base']}, not from {self.base}")
+        self.rollouts_done = saved["rollouts_done"]
+        self.team.order[:] = saved["order"]
+        for update, state in zip(self.updates, saved["updates"], strict=True):
+            update.load_state_dict(state)
+        self.before = [HeldOut(**table) for table in saved["before"]]
+
+
+def as_list(one_or_many: Any) -> list[Any]:
+    """Lightning returns a single optimizer or scheduler bare, several as a list, none as None."""
+    if one_or_many is None:
+        return []
+    return list(one_or_many) if isinstance(one_or_many, list | tuple) else [one_or_many]

@@ -1,0 +1,87 @@
+"""What can be found wrong before the base is loaded, each in one line that names the key and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lit_cory.errors import UserError
+from lit_cory.policies.loading import load_config, load_tokenizer, lora_targets, max_positions
+from lit_cory.policies.policy import prompt_ids
+from lit_cory.types import Query
+
+if TYPE_CHECKING:
+    from lit_cory.module import CoryLightningModule
+
+
+def check_settings(module: CoryLightningModule) -> None:
+    """Check the keys of the model that need no data; reads the base's configuration, not its weights.
+
+    Raises:
+        UserError: for the first key that can't be used.
+    """
+    low, high = module.response_tokens
+    update, team = module.update_settings, module.team_settings
+    agents = len(module.agent_names)
+    wants = [
+        (module.rollouts >= 1, "model.rollouts", module.rollouts, "at least 1"),
+        (agents >= 1, "model.agents", agents, "at least 1"),
+        (1 <= low <= high, "model.response_tokens", [low, high], "1 <= lowest <= highest"),
+        (module.temperature > 0, "model.temperature", module.temperature, "above 0"),
+        (module.lr >= 0, "model.lr", module.lr, "0 or above"),
+        (module.kl.coef >= 0, "model.kl.coef", module.kl.coef, "0 or above"),
+        (module.kl.target > 0, "model.kl.target", module.kl.target, "above 0"),
+        (module.kl.horizon > 0, "model.kl.horizon", module.kl.horizon, "above 0"),
+        (module.lora.r >= 1, "model.lora.r", module.lora.r, "at least 1"),
+        (update.epochs >= 1, "model.update.epochs", update.epochs, "at least 1"),
+        ((update.minibatch_size or 1) >= 1, "model.update.minibatch_size", update.minibatch_size, "at least 1"),
+        (update.max_grad_norm > 0, "model.update.max_grad_norm", update.max_grad_norm, "above 0"),
+        (update.max_skipped >= 1, "model.update.max_skipped", update.max_skipped, "at least 1"),
+        (
+            (team.score == "weighted") == (team.weights is not None),
+            "model.team.weights",
+            team.weights,
+            "given with team.score=weighted, and only then",
+        ),
+        (
+            team.weights is None or [len(row) for row in team.weights] == [agents] * agents,
+            "model.team.weights",
+            team.weights,
+            f"a row a role, each of {agents} numbers",
+        ),
+    ]
+    for good, key, value, want in wants:
+        if not good:
+            raise UserError(f"{key}={value}: must be {want}")
+    config = load_config(module.base)
+    if module.policy == "shared_lora":
+        lora_targets(config, module.lora.target_modules)
+
+
+def check_with_data(module: CoryLightningModule, queries: Sequence[Query], batch_size: int) -> None:
+    """Check that a rollout fills its minibatches, and that the last role's prompt leaves room for its answer.
+
+    Raises:
+        UserError: for a minibatch larger than the rollout, or prompts that don't fit the model's positions.
+    """
+    minibatch = module.update_settings.minibatch_size
+    if minibatch is not None and minibatch > batch_size:
+        raise UserError(
+            f"model.update.minibatch_size={minibatch} is larger than the rollout of data.batch_size={batch_size} "
+            "queries; lower it, or leave it null for the whole rollout"
+        )
+    limit = max_positions(load_config(module.base))
+    if limit is None or not queries:
+        return
+    tokenizer = load_tokenizer(module.base)
+    earlier = len(module.agent_names) - 1 if module.team_settings.knowledge_transfer else 0
+    # Tokens grow with characters closely enough that the longest prompt is among the few longest texts.
+    longest = sorted(queries, key=lambda query: len(query.text))[-8:]
+    prompts = [len(prompt_ids(tokenizer, module.task.prompt(query, [""] * earlier))) for query in longest]
+    needed = max(prompts) + (earlier + 1) * module.response_tokens[1]
+    if needed > limit:
+        raise UserError(
+            f"the last role may need {needed} tokens (prompt {max(prompts)}, {earlier + 1} answers of up to "
+            f"{module.response_tokens[1]}), and {module.base} has {limit} positions; shorten the prompts (data), "
+            "the answers (model.response_tokens) or the team (model.agents)"
+        )

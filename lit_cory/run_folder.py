@@ -1,0 +1,58 @@
+"""Where a run's files go. Nothing that another run left is ever overwritten."""
+
+import itertools
+from pathlib import Path
+
+from lit_cory.errors import UserError
+
+
+def make_run_folder(wanted: str | None, config: str | None) -> Path:
+    """Make the folder of a new run.
+
+    Args:
+        wanted: the folder the user named; it must be new or empty.
+        config: path of the configuration file, which names the run where no folder was named: the first free of
+            ``runs/NAME/0``, ``runs/NAME/1`` ...
+
+    Raises:
+        UserError: for a folder that can't be made or written, or that already holds something.
+    """
+    try:
+        return named(Path(wanted)) if wanted is not None else numbered(Path("runs") / run_name(config))
+    except OSError as error:
+        raise UserError(
+            f"run_folder={wanted or 'runs'}: can't be written ({error.strerror}); name another with --run_folder"
+        ) from error
+
+
+def named(folder: Path) -> Path:
+    """Make exactly this folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise UserError(
+            f"run_folder={folder}: already holds a run, and runs are never overwritten; name another, or leave "
+            "run_folder out to get the next free one"
+        )
+    (folder / ".write").touch()
+    (folder / ".write").unlink()
+    return folder
+
+
+def numbered(parent: Path) -> Path:
+    """Make the first numbered folder that doesn't exist yet, also where several processes look for one at once."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count():
+        try:
+            (parent / str(number)).mkdir()
+            return parent / str(number)
+        except FileExistsError:
+            continue
+    raise AssertionError("unreachable")
+
+
+def run_name(config: str | None) -> str:
+    """``demo`` for ``configs/demo.yaml``; for the ``config.yaml`` saved in ``runs/demo/0``, ``demo`` too."""
+    if config is None:
+        return "default"
+    path = Path(config).absolute()
+    return path.parent.parent.name if path.name == "config.yaml" else path.stem
