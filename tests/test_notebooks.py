@@ -1,0 +1,55 @@
+"""Every notebook runs from beginning to end, and is kept without outputs."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
+
+
+@pytest.fixture
+def this_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a kernel that is the running interpreter; ``python3`` may be any other that the user has installed."""
+    spec = tmp_path / "jupyter" / "kernels" / "this-python" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": argv, "display_name": "this Python", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # no start-up files or history of the user's
+    return spec.parent.name
+
+
+def test_there_are_notebooks() -> None:
+    assert "01_training_curves.ipynb" in NOTEBOOKS
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_runs_and_draws(name: str, tmp_path: Path, this_python: str) -> None:
+    copy = shutil.copytree(FOLDER, tmp_path / "notebooks")
+    notebook = nbformat.read(copy / name, as_version=4)  # type: ignore[no-untyped-call]
+    notebook.cells.append(nbformat.v4.new_code_cell("import sys; print(sys.executable)"))  # type: ignore[no-untyped-call]
+
+    # The client raises with the cell and its traceback where a cell fails.
+    NotebookClient(
+        notebook, timeout=300, kernel_name=this_python, resources={"metadata": {"path": str(copy)}}
+    ).execute()
+
+    *own, executable = ([*cell.outputs] for cell in notebook.cells if cell.cell_type == "code")
+    assert "".join(output.text for output in executable).strip() == sys.executable
+    outputs = [output for cell in own for output in cell]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not [output.text for output in outputs if output.get("name") == "stderr"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_is_kept_without_outputs(name: str) -> None:
+    cells = json.loads((FOLDER / name).read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code
+    assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
