@@ -47,12 +47,10 @@ def masked_whiten(x: Tensor, mask: Tensor, shift_mean: bool = True) -> Tensor:
     tokens = x[mask]
     if tokens.numel() == 0:
         return x
-    mean = tokens.mean()
     low, high = tokens.aminmax()
     rounding = 4 * torch.finfo(x.dtype).eps * torch.maximum(low.abs(), high.abs())
     if high - low <= rounding:
         white = torch.zeros_like(tokens)
     else:
-        centred = (tokens - mean) / (high - low)  # of order 1, so that the variance of tiny values doesn't underflow
-        white = centred / centred.std()
-    return torch.zeros_like(x).masked_scatter(mask, white if shift_mean else white + mean)
+        white = (tokens - tokens.mean()) / tokens.std()
+    return torch.zeros_like(x).masked_scatter(mask, white if shift_mean else white + tokens.mean())

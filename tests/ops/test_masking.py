@@ -71,7 +71,7 @@ def test_whitening_does_not_blow_up_rounding(value: float) -> None:
     assert masked_whiten(x, torch.ones(50, 20, dtype=torch.bool)).eq(0).all()
 
 
-@pytest.mark.parametrize("scale", [1e-25, 1e-3, 1e18])
+@pytest.mark.parametrize("scale", [1e-15, 1e-3, 1e15])
 def test_whitening_of_any_scale(scale: float) -> None:
     x = torch.tensor([[0.0, 3.0, 6.0]]) * scale
     white = masked_whiten(x, torch.ones(1, 3, dtype=torch.bool))
