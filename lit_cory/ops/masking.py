@@ -49,8 +49,6 @@ def masked_whiten(x: Tensor, mask: Tensor, shift_mean: bool = True) -> Tensor:
         return x
     low, high = tokens.aminmax()
     rounding = 4 * torch.finfo(x.dtype).eps * torch.maximum(low.abs(), high.abs())
-    if high - low <= rounding:
-        white = torch.zeros_like(tokens)
-    else:
-        white = (tokens - tokens.mean()) / tokens.std()
+    flat = high - low <= rounding
+    white = torch.zeros_like(tokens) if flat else (tokens - tokens.mean()) / tokens.std()
     return torch.zeros_like(x).masked_scatter(mask, white if shift_mean else white + tokens.mean())
