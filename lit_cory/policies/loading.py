@@ -51,16 +51,14 @@ def resolve_base(name: str) -> str:
     if name.startswith(bundled.PREFIX):
         return bundled.bundled_folder(name)
     folder = Path(name).expanduser()
-    if folder.is_dir():
-        if (folder / "config.json").is_file():
-            return str(folder)
-        adapter = (folder / "adapter_config.json").is_file()
-        hint = "it holds an adapter; name the model that it was trained on" if adapter else "name a folder with a model"
-        raise UserError(f"model.base={name}: this folder has no config.json; {hint}")
-    if not HUB_ID.fullmatch(name) or name.startswith((".", "~")):
-        raise UserError(
-            f"model.base={name}: there is no such folder; name a model folder, a hub id, or {bundled.names()}"
-        )
+    if name and folder.is_dir():
+        if (folder / "adapter_config.json").is_file():
+            raise UserError(f"model.base={name}: this folder holds an adapter; name the model that it was trained on")
+        if not (folder / "config.json").is_file():
+            raise UserError(f"model.base={name}: this folder has no config.json; name a folder with a model")
+        return str(folder)
+    if not HUB_ID.fullmatch(name) or name.startswith("."):
+        raise UserError(f"model.base={name}: no such folder; name a model folder, a hub id, or {bundled.names()}")
     return name
 
 
@@ -93,6 +91,9 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             **_source(name), padding_side="left", clean_up_tokenization_spaces=False
         )
+    # Where its files are missing, some tokenizer classes come without any word.
+    if not set(tokenizer("a", add_special_tokens=False)["input_ids"]) - set(tokenizer.all_special_ids):
+        raise UserError(f"model.base={name}: there is no tokenizer; put tokenizer.json beside config.json")
     give_pad_token(tokenizer, config.get_text_config().vocab_size)
     return tokenizer
 
@@ -127,6 +128,7 @@ def load_model(name: str, dtype: str = "auto", device: torch.device | str = "cpu
             f"model.base={name}: its weights lack {missing[0]} ({len(missing)} missing in all); use a complete causal "
             "language model"
         )
+    model.name_or_path = resolve_base(name)  # what an export names: a hub id even if the hub's cache was read
     neutralise_generation(model, tokenizer)
     model.get_output_embeddings().register_forward_pre_hook(contiguous_input)
     loaded: PreTrainedModel = model.requires_grad_(False).eval().to(device)
@@ -209,22 +211,25 @@ def hidden_size(model: PreTrainedModel) -> int:
 def _source(name: str) -> dict[str, Any]:
     """Where to load from, as the keywords that all of transformers' loaders share."""
     path = resolve_base(name)
-    local = Path(path).is_dir() or _cached_only(path)
-    return {"pretrained_model_name_or_path": path, "local_files_only": local, "trust_remote_code": False}
+    return {
+        "pretrained_model_name_or_path": path if Path(path).is_dir() else _hub_source(path),
+        "trust_remote_code": False,
+    }
 
 
 @functools.cache
-def _cached_only(repo: str) -> bool:
-    """Whether a hub repository must be read from the hub's cache on this disk; asks the hub once a process.
+def _hub_source(repo: str) -> str:
+    """A hub id as it is where the hub answers, else the folder of its files in the hub's cache; asked once a process.
 
     Raises:
-        UserError: if it isn't there and the hub can't give it.
+        UserError: if the hub can't give it and the cache doesn't hold it.
     """
-    is_cached = isinstance(try_to_load_from_cache(repo, "config.json"), str)
+    cached = try_to_load_from_cache(repo, "config.json")
+    folder = str(Path(cached).parent) if isinstance(cached, str) else None
     remedy = f"a local folder or {bundled.names()} needs no hub"
     if constants.is_offline_mode():
-        if is_cached:
-            return True
+        if folder:
+            return folder
         raise UserError(f"model.base={repo}: no such folder, and the hub is switched off (HF_HUB_OFFLINE); {remedy}")
     try:
         HfApi().model_info(repo, timeout=HUB_TIMEOUT)
@@ -234,12 +239,12 @@ def _cached_only(repo: str) -> bool:
             "in to the hub for a private one"
         ) from error
     except Exception as error:  # the errors of the hub's HTTP client have no class that the hub's library exports
-        if is_cached:
-            return True
+        if folder:
+            return folder
         raise UserError(
             f"model.base={repo}: no such folder, and the hub is out of reach ({type(error).__name__}); {remedy}"
         ) from error
-    return False
+    return repo
 
 
 def _refuse_pickle(name: str, path: str) -> None:
