@@ -17,6 +17,7 @@ from lit_cory.callbacks import (
     RolloutProgressBar,
     SampleTable,
 )
+from lit_cory.commands import bench
 from lit_cory.data import ImdbDataModule, QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.module import CoryLightningModule
@@ -56,6 +57,23 @@ class SaveRunConfig(SaveConfigCallback):
             super().setup(trainer, pl_module, stage)
 
 
+class CoryTrainer(L.Trainer):
+    """Lightning's trainer, and what else the command line can do with a module and its data."""
+
+    def bench(
+        self, model: CoryLightningModule, datamodule: QueryDataModule, repeat: int = 5, json: str | None = None
+    ) -> None:
+        """Measure seconds per rollout by phase, and peak memory.
+
+        Args:
+            model: the module.
+            datamodule: its data.
+            repeat: rollouts to measure, after one that warms up.
+            json: a file to write the figures to.
+        """
+        bench.report(bench.bench(model, datamodule, repeat), json)
+
+
 class CoryCLI(LightningCLI):
     """LightningCLI with run folders, exchange, samples and a summary at the end."""
 
@@ -68,6 +86,7 @@ class CoryCLI(LightningCLI):
             CoryLightningModule,
             QueryDataModule,
             subclass_mode_data=True,
+            trainer_class=CoryTrainer,
             save_config_callback=SaveRunConfig,
             trainer_defaults=TRAINER_DEFAULTS,
             seed_everything_default=0,
@@ -80,7 +99,7 @@ class CoryCLI(LightningCLI):
     def subcommands() -> dict[str, set[str]]:
         """Training and the two evaluations, with the arguments that are not for the command line."""
         names = LightningCLI.subcommands()
-        return {name: names[name] for name in ("fit", "validate", "test")}
+        return {name: names[name] for name in ("fit", "validate", "test")} | {"bench": {"model", "datamodule"}}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run folder and the callbacks that have keys; tie keys that must agree."""

@@ -157,7 +157,8 @@ class CoryLightningModule(L.LightningModule):
         for schedule in as_list(self.lr_schedulers()):
             schedule.step()
         self.rollouts_done += 1
-        self.record(scalars | {f"time/{name}": seconds for name, seconds in self.stopwatch.lap().items()})
+        self.seconds = self.stopwatch.lap()
+        self.record(scalars | {f"time/{name}": seconds for name, seconds in self.seconds.items()})
 
     def mind_skipped(self, name: str, update: AgentUpdate, skipped: str | None) -> None:
         """Warn of a skipped update; stop the run after too many in a row."""

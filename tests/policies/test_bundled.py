@@ -35,7 +35,7 @@ def interleave(weight: Tensor, heads: int) -> Tensor:
     return weight[rows]
 
 
-def write_gguf(file: Path, base: Path) -> None:
+def write_gguf(file: Path, base: Path, leave_out: str = "") -> None:
     """Write a tiny model folder of the Llama family as a GGUF file."""
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     vocabulary = json.loads((base / "tokenizer.json").read_text())["model"]
@@ -55,7 +55,9 @@ def write_gguf(file: Path, base: Path) -> None:
     writer.add_token_merges([" ".join(pair) for pair in vocabulary["merges"]])
     writer.add_eos_token_id(0)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
-    for name, weight in model.state_dict().items():
+    weights = model.state_dict()
+    weights.pop(leave_out, None)
+    for name, weight in weights.items():
         heads = {"q_proj": 4, "k_proj": 2}.get(name.split(".")[-2])
         data = interleave(weight, heads) if heads else weight
         writer.add_tensor(str(names.get_name(name, try_suffixes=(".weight",))), np.ascontiguousarray(data))
@@ -238,6 +240,22 @@ def test_parts_are_joined_in_order(
         parts.append(Part(f"{name}==1.0", MEMBER, len(content)))
     monkeypatch.setitem(bundled.BUNDLES, "tiny", replace(whole, parts=tuple(parts)))
     assert (fresh() / "model.safetensors").is_file()  # the SHA-256 of the whole was right
+
+
+def test_digits_are_split_where_the_family_does_so(tiny_gguf: bytes, tmp_path: Path) -> None:
+    """The tiny tokenizer has a token for " 12", which it may use no more; text comes back as it was."""
+    (tmp_path / "model.gguf").write_bytes(tiny_gguf)
+    bundled._convert(tmp_path / "model.gguf", Bundle((), "", 1, splits_digits=True), tmp_path / "made")
+    tokenizer = load_tokenizer(str(tmp_path / "made"))
+    assert tokenizer.convert_ids_to_tokens(tokenizer("a 12")["input_ids"]) == ["a", "Ġ", "1", "2"]
+    assert tokenizer.decode(tokenizer("a  12\n\n3")["input_ids"]) == "a  12\n\n3"
+
+
+def test_file_that_lacks_weights_is_refused(llama_base: Path, tmp_path: Path) -> None:
+    """The reader of GGUF files would make up random ones."""
+    write_gguf(tmp_path / "model.gguf", llama_base, leave_out="model.norm.weight")
+    with pytest.raises(UserError, match=r"the GGUF file lacks \['model.norm.weight'\]"):
+        bundled._convert(tmp_path / "model.gguf", Bundle((), "", 1), tmp_path / "made")
 
 
 def test_index_out_of_reach_says_what_to_do(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,227 @@
+"""The command line on tiny models: whole runs, and one clear line for each kind of bad input."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from lit_cory.__main__ import main
+from lit_cory.analysis import read_scalars
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder; runs go below it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tiny(base: Path, **more: Any) -> list[str]:
+    """Options of a run of seconds."""
+    options = {
+        "model.base": base,
+        "model.rollouts": 4,
+        "model.lora.r": 2,
+        "model.lr": 0.01,
+        "model.response_tokens": "[3, 5]",
+        "data.batch_size": 4,
+        "data.val_size": 6,
+        "data.val_batch_size": 4,
+        "trainer.val_check_interval": 2,
+        "samples.every_n_rollouts": 2,
+        "exchange.every_n_rollouts": 2,
+    } | {key.replace("__", "."): value for key, value in more.items()}
+    return [f"--{key}={value}" for key, value in options.items()]
+
+
+def test_fit_leaves_a_whole_run_and_validate_repeats_its_numbers(
+    place: Path, gpt2_base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", *tiny(gpt2_base)]) == 0
+    run = place / "runs" / "default" / "0"
+    printed = capsys.readouterr().out
+    assert {"config.yaml", "summary.csv", "curves.png", "checkpoints"} <= set(os.listdir(run))
+    assert f"Curves: {Path('runs/default/0/curves.png')}" in printed
+
+    scalars = read_scalars(run)
+    train = scalars[scalars["tag"] == "train/agent_0/score"]
+    assert train["step"].tolist() == [1, 2, 3, 4], "the axis is rollouts, whatever the number of optimizer steps"
+    assert scalars[scalars["tag"] == "val/agent_1/ref_kl"]["step"].tolist() == [0, 2, 4]
+    roles = {name: scalars[scalars["tag"] == f"train/{name}/role"]["value"].tolist() for name in ("agent_0", "agent_1")}
+    assert roles == {"agent_0": [0, 0, 1, 1], "agent_1": [1, 1, 0, 0]}
+    for role, agents in (("pioneer", (0, 0, 1, 1)), ("observer", (1, 1, 0, 0))):
+        by_role = scalars[scalars["tag"] == f"train/{role}/score"]["value"].tolist()
+        by_agent = [scalars[scalars["tag"] == f"train/agent_{a}/score"]["value"].tolist()[i] for i, a in enumerate(agents)]
+        assert by_role == by_agent
+
+    at_step = scalars.set_index(["tag", "step"])["value"]
+    for agent in ("agent_0", "agent_1"):
+        combined = at_step[f"train/{agent}/score", 3] - 0.05 * at_step[f"train/{agent}/ref_kl", 3]
+        assert at_step[f"train/{agent}/combined", 3] == pytest.approx(combined, abs=1e-5)
+        assert at_step[f"val/{agent}/ref_kl", 0] == 0
+
+    summary = pd.read_csv(run / "summary.csv")
+    again = ["validate", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "last.ckpt")]
+    assert main(again) == 0
+    table = capsys.readouterr().out
+    for value in summary["after"]:
+        assert f"{value:.3f} [" in table
+    assert not (place / "runs" / "default" / "1").exists(), "evaluation leaves no files"
+
+
+def test_the_same_command_twice_gives_two_runs_of_equal_numbers(place: Path, gpt2_base: Path) -> None:
+    for _ in range(2):
+        assert main(["fit", *tiny(gpt2_base)]) == 0
+    first, second = (read_scalars(place / "runs" / "default" / n) for n in "01")
+    columns = ["tag", "step", "value"]
+    kept = [f[~f["tag"].str.startswith("time/")][columns].reset_index(drop=True) for f in (first, second)]
+    pd.testing.assert_frame_equal(*kept)
+
+
+def test_validation_does_not_disturb_the_training_stream(place: Path, gpt2_base: Path) -> None:
+    assert main(["fit", *tiny(gpt2_base, run_folder="with")]) == 0
+    without = {"trainer.val_check_interval": 1000, "trainer.num_sanity_val_steps": 0, "samples.every_n_rollouts": 0}
+    assert main(["fit", *tiny(gpt2_base, run_folder="without", **without)]) == 0
+    frames = [read_scalars(place / name) for name in ("with", "without")]
+    scores = [f[f["tag"] == "train/agent_0/team_score"].sort_values("step")["value"].tolist() for f in frames]
+    assert scores[0] == scores[1]
+    assert len(set(scores[0])) > 1
+
+
+def test_ppo_runs_have_one_agent_and_no_roles(place: Path, gpt2_base: Path) -> None:
+    assert main(["fit", *tiny(gpt2_base, model__agents=1, run_folder="ppo")]) == 0
+    tags = set(read_scalars(place / "ppo")["tag"])
+    assert {tag.split("/")[1] for tag in tags if not tag.startswith("time/")} == {"agent_0"}
+
+
+def test_full_copies_train_from_the_command_line(place: Path, llama_base: Path) -> None:
+    assert main(["fit", *tiny(llama_base, model__policy="full", model__lr=1e-3, run_folder="full")]) == 0
+    assert (place / "full" / "checkpoints" / "last.ckpt").exists()
+
+
+def test_a_classifier_folder_is_a_reward(place: Path, gpt2_base: Path) -> None:
+    from tests.tasks.tiny_classifier import make_classifier
+
+    folder = make_classifier(place / "classifier")
+    assert main(["fit", *tiny(gpt2_base, run_folder="run", model__task__reward=folder)]) == 0
+    scores = read_scalars(place / "run")
+    assert scores[scores["tag"] == "train/agent_0/score"]["value"].notna().all()
+
+
+def test_real_reviews_from_the_command_line(place: Path, gpt2_base: Path, shared_data: Path) -> None:
+    options = tiny(gpt2_base, run_folder="run", data__source=shared_data / "imdb", model__task__reward="vader")
+    overrides = ["--model.policy=shared_lora", "--model.task.reward=vader"]
+    assert main(["fit", "--config", str(CONFIGS / "imdb_cory.yaml"), *options, *overrides]) == 0
+    saved = yaml.safe_load((place / "run" / "config.yaml").read_text())
+    assert saved["data"]["init_args"]["source"] == str(shared_data / "imdb"), "what is typed wins over the file"
+    assert saved["model"]["kl"]["coef"] == 0.4
+
+
+def test_configs_of_cory_and_ppo_differ_in_the_team_only() -> None:
+    def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+        if not isinstance(tree, dict):
+            return {prefix: tree}
+        return {key: value for name, part in tree.items() for key, value in flat(part, f"{prefix}.{name}").items()}
+
+    cory, ppo = (flat(yaml.safe_load((CONFIGS / f"imdb_{name}.yaml").read_text())) for name in ("cory", "ppo"))
+    assert {key for key in cory | ppo if cory.get(key) != ppo.get(key)} == {".model.agents", ".exchange.every_n_rollouts"}
+
+
+@pytest.mark.parametrize("config", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_config_parses_and_feeds_back(
+    place: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--config", str(config), "--print_config"])
+    assert stop.value.code in (0, None)
+    printed = capsys.readouterr().out
+    (place / "again.yaml").write_text(printed)
+    with pytest.raises(SystemExit):
+        main(["fit", "--config", "again.yaml", "--print_config"])
+    assert capsys.readouterr().out == printed
+
+
+REFUSALS: dict[str, tuple[str, str]] = {
+    "unknown key": ("--model.learnig_rate=1", r"learnig_rate"),
+    "wrong type": ("--model.rollouts=many", r"model\.rollouts"),
+    "bad number": ("--model.rollouts=0", r"model\.rollouts=0: must be at least 1"),
+    "missing file": ("--data.source=./nowhere.csv", r"nowhere\.csv"),
+    "missing column": ("--data.source=odd.csv", r"odd\.csv.*text.*review"),
+    "empty data": ("--data.source=empty.txt", r"empty\.txt"),
+    "batch larger than the data": ("--data.source=few.txt", r"batch_size=4"),
+    "missing base": ("--model.base=./no/such/base", r"no/such/base"),
+    "unknown bundled base": ("--model.base=bundled:nothing", r"bundled:nothing.*bundled:smollm2-135m"),
+    "hub out of reach": ("--model.base=somebody/some-model", r"somebody/some-model"),
+    "wrong target": ("--model.lora.target_modules=[q_prj]", r"q_prj.*c_attn"),
+    "too long for the last role": ("--model.response_tokens=[4, 70]", r"last role.*128 positions"),
+    "minibatch larger than the rollout": ("--model.update.minibatch_size=5", r"minibatch_size=5.*batch_size=4"),
+    "run folder in use": ("--run_folder=old", r"run_folder=old: already holds a run"),
+    "run folder below a file": ("--run_folder=file/run", r"run_folder=file/run"),
+    "trainer's clipping": ("--trainer.gradient_clip_val=1", r"gradient_clip_val.*model\.update\.max_grad_norm"),
+    "trainer's steps": ("--trainer.max_steps=10", r"max_steps.*model\.rollouts"),
+    "trainer's batches": ("--trainer.limit_train_batches=3", r"limit_train_batches.*model\.rollouts"),
+    "missing checkpoint": ("--ckpt_path=nowhere.ckpt", r"nowhere\.ckpt"),
+    "missing config": ("--config=nowhere.yaml", r"nowhere\.yaml"),
+    "weights without weighted": ("--model.team.weights=[[1]]", r"model\.team\.weights"),
+    "missing reward": ("--model.task.reward=./no/classifier", r"no/classifier"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_bad_input_gives_one_line_before_the_base_is_loaded(
+    name: str, place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "few.txt").write_text("A film about a dog.\nA film about a cat.\n")
+    (place / "empty.txt").write_text("\n \n")
+    (place / "odd.csv").write_text("review,label\n" + "A fine film indeed,1\n" * 30)
+    (place / "old").mkdir()
+    (place / "old" / "events").write_text("someone's run")
+    (place / "file").write_text("")
+    files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    monkeypatch.setattr("lit_cory.module.load_model", lambda *_: pytest.fail("the base was loaded"))
+    option, expected = REFUSALS[name]
+    assert main(["fit", *tiny(gpt2_base), option]) == 2
+    error = [line for line in capfd.readouterr().err.splitlines() if "error" in line.lower()]
+    assert len(error) == 1
+    assert re.search(expected, error[0]), error[0]
+    assert "Traceback" not in error[0]
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == files
+
+
+def test_a_checkpoint_of_other_adapters_is_refused(
+    place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", *tiny(gpt2_base, run_folder="run", model__rollouts=1)]) == 0
+    checkpoint = place / "run" / "checkpoints" / "last.ckpt"
+    capfd.readouterr()
+    assert main(["validate", *tiny(gpt2_base, ckpt_path=checkpoint, model__lora__r=3)]) == 2
+    assert "the checkpoint does not fit this model" in capfd.readouterr().err
+    saved = torch.load(checkpoint, weights_only=True)
+    assert all("lora_" in name or "value_head" in name for name in saved["state_dict"]), "the frozen base is left out"
+
+
+def test_the_module_runs_as_a_process_and_fails_with_status_2(place: Path) -> None:
+    command = [sys.executable, "-m", "lit_cory", "fit", "--model.base=./no/such/base"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2
+    assert "no/such/base" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_non_finite_scores_stop_the_run_with_agent_and_rollout(
+    place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lit_cory.tasks import SentimentTask
+
+    monkeypatch.setattr(SentimentTask, "score", lambda self, queries, responses: [float("nan")] * len(queries))
+    assert main(["fit", *tiny(gpt2_base, run_folder="run", trainer__num_sanity_val_steps=0)]) == 2
+    assert re.search(r"error: agent_0: 3 updates in a row were skipped, the last at rollout 3", capfd.readouterr().err)

@@ -1,0 +1,284 @@
+"""One agent's update, on real tiny models."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+
+from lit_cory import ops
+from lit_cory.kl_control import KLSettings
+from lit_cory.types import Response, Rollout
+from lit_cory.update import UpdateSettings
+from tests.agents import (
+    QUERIES,
+    ConstantTask,
+    adam,
+    backward,
+    digest,
+    make_agents,
+    make_team,
+    make_update,
+    push_away,
+)
+from tests.tiny import make_base
+
+
+class RatioSpy:
+    """Keeps the largest |log ratio| of every loss that PPO computes, by looking at what it is called with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[float] = []
+        real = ops.policy_loss
+
+        def watch(logprobs: torch.Tensor, old: torch.Tensor, *rest: object) -> ops.PolicyLoss:
+            self.seen.append(float((logprobs - old).abs().max()))
+            result = real(logprobs, old, *rest)  # type: ignore[arg-type]
+            assert result.clip_fraction == 0
+            assert abs(float(result.approx_kl)) < 1e-9
+            return result
+
+        monkeypatch.setattr(ops, "policy_loss", watch)
+
+
+@pytest.mark.parametrize("kind", ["shared_lora", "full"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("passes", [4096, 40])
+def test_every_ratio_is_one_at_learning_rate_zero(
+    tmp_path: Path, family: str, kind: Literal["shared_lora", "full"], passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 prompts of 1 to 9 tokens, minibatches of 3, 3 and 2, 4 epochs, pad = eos, dropout configured."""
+    spy = RatioSpy(monkeypatch)
+    agents = make_agents(make_base(tmp_path / "base", family, pad="eos"), 2, kind)
+    for agent in agents:
+        push_away(agent)
+    settings = UpdateSettings(epochs=4, minibatch_size=3, pass_tokens=passes)
+    for rollout in make_team(agents).rollout(QUERIES):
+        agent = agents[rollout.agent]
+        torch.nn.Module.train(agent, True)  # as a trainer does
+        agent.train()
+        stats = make_update(agent, settings).run(rollout, adam(agent, lr=0.0), backward)
+        assert stats.scalars["steps"] == 12
+        assert stats.scalars["approx_kl"] == pytest.approx(0, abs=1e-9)
+    assert len(spy.seen) >= 24
+    assert max(spy.seen) <= 1e-5
+
+
+def widen(response: Response, left: int, right: int, garbage: int) -> Response:
+    """The same answers with more padding on both sides, of another id."""
+
+    def pad(x: torch.Tensor, value: int) -> torch.Tensor:
+        return torch.nn.functional.pad(x, (left, 0), value=value)
+
+    def tail(x: torch.Tensor, value: int) -> torch.Tensor:
+        return torch.nn.functional.pad(x, (0, right), value=value)
+
+    return replace(
+        response,
+        prompt_ids=pad(response.prompt_ids, garbage),
+        prompt_mask=pad(response.prompt_mask, 0),
+        tokens=tail(response.tokens, garbage),
+        mask=tail(response.mask, 0),
+    )
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_padding_width_changes_no_statistic(tiny_base: Callable[[str], Path], family: str) -> None:
+    results = []
+    for left, right in ((0, 0), (7, 5)):
+        agent = make_agents(tiny_base(family), 1)[0]
+        push_away(agent)
+        torch.manual_seed(2)
+        rollout = make_team([agent], tokens=(9, 9)).rollout(QUERIES)[0]
+        rollout = replace(rollout, response=widen(rollout.response, left, right, garbage=17))
+        update = make_update(agent, UpdateSettings(epochs=2), KLSettings(coef=0.3))
+        results.append(update.run(rollout, adam(agent, 1e-3), backward).scalars)
+    assert results[0].keys() == results[1].keys()
+    for name, value in results[0].items():
+        assert results[1][name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.parametrize("minibatch", [None, 3])
+def test_passes_of_any_size_make_the_same_step(gpt2_base: Path, minibatch: int | None) -> None:
+    weights = []
+    for tokens in (4096, 40):
+        agent = make_agents(gpt2_base, 1)[0]
+        push_away(agent)
+        torch.manual_seed(2)
+        rollout = make_team([agent], tokens=(9, 9)).rollout(QUERIES)[0]
+        settings = UpdateSettings(epochs=2, minibatch_size=minibatch, pass_tokens=tokens)
+        # Plain gradient descent: Adam would blow the last bit of a tiny gradient up to a whole step.
+        optimizer = torch.optim.SGD(list(agent.trainable().values()), lr=0.1)
+        update = make_update(agent, settings)
+        assert update.one_pass(rollout.response) is False
+        update.run(rollout, optimizer, backward)
+        weights.append(torch.cat([p.detach().flatten() for p in agent.trainable().values()]))
+    torch.testing.assert_close(weights[0], weights[1], atol=1e-6, rtol=1e-6)
+
+
+def test_one_pass_for_old_and_new_policy_makes_the_step_of_two(
+    gpt2_base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = []
+    for shared in (True, False):
+        agent = make_agents(gpt2_base, 1)[0]
+        push_away(agent)
+        torch.manual_seed(2)
+        rollout = make_team([agent]).rollout(QUERIES)[0]
+        update = make_update(agent)
+        assert update.one_pass(rollout.response)
+        if not shared:
+            monkeypatch.setattr(update, "one_pass", lambda response: False)
+        update.run(rollout, torch.optim.SGD(list(agent.trainable().values()), lr=0.1), backward)
+        weights.append(torch.cat([p.detach().flatten() for p in agent.trainable().values()]))
+    torch.testing.assert_close(weights[0], weights[1], atol=1e-7, rtol=0)
+
+
+def test_each_row_is_used_equally_often() -> None:
+    agent_free = UpdateSettings(epochs=3, minibatch_size=3)
+    from lit_cory.update import AgentUpdate
+
+    update = AgentUpdate.__new__(AgentUpdate)
+    update.settings = agent_free
+    batches = list(update.minibatches(8))
+    assert [len(batch) for batch in batches] == [3, 3, 2] * 3
+    assert torch.cat(batches).bincount().tolist() == [3] * 8
+
+
+def test_the_controller_is_fed_the_sum_over_a_response(gpt2_base: Path) -> None:
+    """Responses of 2 and 10 tokens, every log-ratio 0.1: (0.2 + 1.0) / 2 = 0.6, the mean over tokens would be 0.1."""
+    agent = make_agents(gpt2_base, 1)[0]
+    response = agent.generate(["The", "It was not"], 10)
+    mask = torch.arange(10)[None] < torch.tensor([[2], [10]])
+    rollout = Rollout(0, 0, replace(response, mask=mask), torch.zeros(2), torch.zeros(2))
+    real = agent.reference_scores
+
+    def shifted(answers: Response) -> object:
+        scores = real(answers)
+        return replace(scores, logprobs=scores.logprobs - 0.1 * answers.mask)
+
+    agent.reference_scores = shifted  # type: ignore[method-assign, assignment]
+    update = make_update(agent, kl=KLSettings(coef=0.2, adaptive=True, target=0.3, horizon=100))
+    stats = update.run(rollout, adam(agent, 0.0), backward)
+    assert stats.scalars["ref_kl"] == pytest.approx(0.6, abs=1e-5)
+    # Error clipped to 0.2, two responses: 0.2 * (1 + 0.2 * 2 / 100).
+    assert update.kl.coef == pytest.approx(0.2 * 1.004, abs=1e-12)
+    assert stats.scalars["kl_coef"] == 0.2
+
+
+def test_the_penalty_logged_is_the_one_in_the_reward(gpt2_base: Path) -> None:
+    penalties = {}
+    for estimator in ("k1", "abs", "k2", "k3", "full"):
+        agent = make_agents(gpt2_base, 1)[0]
+        push_away(agent)
+        torch.manual_seed(2)
+        rollout = make_team([agent]).rollout(QUERIES)[0]
+        stats = make_update(agent, kl=KLSettings(estimator=estimator)).run(rollout, adam(agent, 0.0), backward)  # type: ignore[arg-type]
+        penalties[estimator] = stats.scalars["kl_penalty"]
+        with torch.no_grad():
+            drift = agent.score(rollout.response).logprobs - agent.reference_scores(rollout.response).logprobs
+        assert stats.scalars["ref_kl"] == pytest.approx(drift.sum(1).mean().item(), abs=1e-5)
+    assert penalties["abs"] == pytest.approx(drift.abs().sum(1).mean().item(), rel=1e-5)
+    assert penalties["k2"] == pytest.approx((drift**2 / 2).sum(1).mean().item(), rel=1e-5)
+    assert len(set(penalties.values())) == 5
+
+
+def test_gradients_are_clipped_and_their_norm_is_logged(gpt2_base: Path) -> None:
+    agent = make_agents(gpt2_base, 1)[0]
+    push_away(agent)
+    rollout = make_team([agent]).rollout(QUERIES)[0]
+    rollout = replace(rollout, team_score=rollout.team_score * 1e6)
+    stats = make_update(agent, UpdateSettings(max_grad_norm=1.0)).run(rollout, adam(agent, 0.0), backward)
+    gradient = torch.cat([p.grad.flatten() for p in agent.trainable().values() if p.grad is not None])
+    assert stats.scalars["grad_norm"] > 1e3
+    assert gradient.norm() <= 1.0 + 1e-5
+
+
+def test_epochs_stop_before_the_step_that_starts_too_far_off(gpt2_base: Path) -> None:
+    agent = make_agents(gpt2_base, 1)[0]
+    push_away(agent)
+    rollout = make_team([agent]).rollout(QUERIES)[0]
+    stats = make_update(agent, UpdateSettings(epochs=50, target_kl=0.01)).run(rollout, adam(agent, 0.05), backward)
+    assert 1 <= stats.scalars["steps"] < 50
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_non_finite_score_skips_the_update_and_leaves_no_trace(gpt2_base: Path, bad: float) -> None:
+    agent = make_agents(gpt2_base, 1)[0]
+    push_away(agent)
+    rollout = make_team([agent]).rollout(QUERIES)[0]
+    rollout.team_score[3] = bad
+    update = make_update(agent, kl=KLSettings(adaptive=True), scaling="normalize")
+    before, state = digest(agent.trainable().values()), update.state_dict()
+    stats = update.run(rollout, adam(agent), backward)
+    assert stats.skipped == "non-finite team score"
+    assert digest(agent.trainable().values()) == before
+    assert update.state_dict() == state | {"skipped_in_a_row": 1}
+    rollout.team_score[3] = 1.0
+    assert update.run(rollout, adam(agent), backward).skipped is None
+    assert update.skipped_in_a_row == 0
+
+
+def test_a_non_finite_gradient_never_reaches_the_weights(gpt2_base: Path) -> None:
+    agent = make_agents(gpt2_base, 1)[0]
+    push_away(agent)
+    rollout = make_team([agent]).rollout(QUERIES)[0]
+    agent.value_head.linear.bias.register_hook(lambda gradient: gradient * math.nan)
+    before = digest(agent.trainable().values())
+    stats = make_update(agent).run(rollout, adam(agent), backward)
+    assert stats.skipped == "non-finite gradient"
+    assert digest(agent.trainable().values()) == before
+
+
+@pytest.mark.parametrize(
+    ("estimator", "placement"), [("k1", "reward"), ("k2", "loss"), ("k3", "loss"), ("full", "loss")]
+)
+def test_without_a_score_a_policy_pushed_away_returns_to_the_reference(
+    gpt2_base: Path, estimator: str, placement: str
+) -> None:
+    agent = make_agents(gpt2_base, 1)[0]
+    push_away(agent, 0.15)
+    kl = KLSettings(coef=1.0, estimator=estimator, placement=placement)  # type: ignore[arg-type]
+    update, optimizer = make_update(agent, kl=kl), adam(agent, 5e-3)
+    team = make_team([agent], ConstantTask())
+    queries = QUERIES * 4
+
+    def exact_kl() -> float:
+        torch.manual_seed(7)
+        with torch.no_grad():
+            response = agent.generate([query.text for query in queries], 6)
+            full = agent.score(response, agent.reference_scores(response)).full_kl
+        assert full is not None
+        return full.sum(1).mean().item()
+
+    before = exact_kl()
+    torch.manual_seed(3)
+    for _ in range(40):
+        update.run(team.rollout(queries)[0], optimizer, backward)
+    after = exact_kl()
+    assert before > 0.5
+    assert after < 0.5 * before, (before, after)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "placement", "warns"),
+    [
+        ("k1", "reward", False),
+        ("k2", "loss", False),
+        ("k3", "loss", False),
+        ("full", "loss", False),
+        ("full", "reward", True),
+        ("abs", "reward", True),
+        ("k2", "reward", True),
+        ("k3", "reward", True),
+        ("k1", "loss", True),
+        ("abs", "loss", True),
+    ],
+)
+def test_choices_with_a_wrong_gradient_warn(estimator: str, placement: str, warns: bool) -> None:
+    text = KLSettings(estimator=estimator, placement=placement).warning()  # type: ignore[arg-type]
+    assert (text is not None) is warns
+    assert text is None or "model.kl" in text
