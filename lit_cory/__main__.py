@@ -1,11 +1,26 @@
 """``python -m lit_cory``."""
 
+import logging
 import sys
+import warnings
 from argparse import ArgumentError
+
+# What libraries say about themselves and users can do nothing about; all other warnings pass.
+QUIET = (
+    ".*is_gradient_checkpointing.* is deprecated",  # peft asks transformers
+    ".*set_vital.* is deprecated",  # torchdata asks torch
+    ".*isinstance\\(treespec, LeafSpec\\).* is deprecated",  # lightning asks torch
+    "Found .* module\\(s\\) in eval mode",  # on purpose: see policies.Policy
+    "The '(train|val)_dataloader' does not have many workers",  # a batch is a few strings
+)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; what a user can mend is told in one line. Returns the exit status."""
+    for message in QUIET:
+        warnings.filterwarnings("ignore", message=message)
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+
     from lit_cory.cli import CoryCLI
     from lit_cory.errors import UserError
 

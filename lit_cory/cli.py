@@ -1,6 +1,8 @@
 """The command line: ``python -m lit_cory fit|validate|test|bench --config ...``; every key in YAML or as an option."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 
+from lit_cory.analysis import plot_curves, read_run
 from lit_cory.callbacks import (
     CurveLayout,
     ProgressLines,
@@ -22,7 +25,7 @@ from lit_cory.data import ImdbDataModule, QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.module import CoryLightningModule
 from lit_cory.run_folder import make_run_folder
-from lit_cory.summary import print_summary, save_summary, summary_frame
+from lit_cory.summary import print_summary, summary_frame
 
 # A run is one epoch of the trainer, as many batches long as there are rollouts; all of the trainer's counts of batches
 # are counts of rollouts. The sanity check is the held-out evaluation before training, so it takes all batches.
@@ -36,8 +39,10 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "enable_model_summary": False,
 }
 
-# Keys of the trainer that would be ignored or misread here, and what to use.
+# Keys of the trainer that would be ignored or misread here, and what to use. They keep their defaults.
 REFUSED = {
+    "limit_train_batches": "model.rollouts",
+    "max_epochs": "model.rollouts (a run is one epoch)",
     "gradient_clip_val": "model.update.max_grad_norm",
     "gradient_clip_algorithm": "model.update.max_grad_norm",
     "max_steps": "model.rollouts (the trainer's steps are optimizer steps, several to a rollout)",
@@ -115,7 +120,6 @@ class CoryCLI(LightningCLI):
         parser.set_defaults(
             {"data": {"class_path": "lit_cory.data.ImdbDataModule", "init_args": {"source": "bundled:openings"}}}
         )
-        parser.link_arguments("model.rollouts", "trainer.limit_train_batches")
         parser.link_arguments("model.base", "data.init_args.tokenizer")
 
     def _parse_ckpt_path(self) -> None:
@@ -125,8 +129,11 @@ class CoryCLI(LightningCLI):
         """Refuse trainer keys that would mislead; make the run folder before any long work."""
         config = self.config[self.subcommand]
         for key, use in REFUSED.items():
-            if config.trainer.get(key) is not None and not (key == "max_steps" and config.trainer[key] == -1):
+            if config.trainer[key] != self._parser(self.subcommand).get_default(f"trainer.{key}"):
                 raise UserError(f"trainer.{key} has no place here; use {use}")
+        checkpoint = config.get("ckpt_path")
+        if checkpoint is not None and not Path(checkpoint).is_file():
+            raise UserError(f"ckpt_path={checkpoint}: no such file; name a checkpoint below a run folder")
         self.run_folder: Path | None = None
         if self.subcommand == "fit":
             files = config.get("config") or []
@@ -134,41 +141,56 @@ class CoryCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """Make module, data and trainer; a run folder is taken away again where that fails."""
-        try:
+        with self.empty_folder_removed():
             super().instantiate_classes()
+
+    def before_fit(self) -> None:
+        """Read and check the data before the logger writes and the base is loaded."""
+        with self.empty_folder_removed():
+            self.datamodule.setup("fit")
+            self.model.check_data(self.datamodule)
+
+    @contextmanager
+    def empty_folder_removed(self) -> Iterator[None]:
+        """Take the run folder away again where a run fails before anything is in it."""
+        try:
+            yield
         except BaseException:
             if self.run_folder is not None:
                 self.run_folder.rmdir()
             raise
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """Make the trainer with the run folder, its logger, and the display that fits the output."""
-        bar = sys.stdout.isatty()
+        """Make the trainer with the run's length and folder, its logger, and the display that fits the output."""
+        terminal = sys.stdout.isatty()
         config: Namespace = self.config_init[self.subcommand].trainer
-        callbacks = config.callbacks or []
-        own = [CurveLayout(), RolloutProgressBar() if bar else ProgressLines()] if self.run_folder else []
-        logger: Any = config.logger
-        if self.run_folder is None:
-            logger = False
-        elif logger is None or logger is True:
-            logger = TensorBoardLogger(self.run_folder, name="", version="", default_hp_metric=False)
+        callbacks: list[L.Callback] = [RolloutProgressBar()] if terminal else []
+        logger: Any = False
+        if self.run_folder is not None:
+            callbacks += [CurveLayout()] if terminal else [CurveLayout(), ProgressLines()]
+            logger = config.logger
+            if logger is None or logger is True:
+                logger = TensorBoardLogger(self.run_folder, name="", version="", default_hp_metric=False)
         return super().instantiate_trainer(
+            limit_train_batches=self.model.rollouts,
             default_root_dir=self.run_folder,
             logger=logger,
-            callbacks=[*callbacks, *own],
-            enable_progress_bar=bar,
+            callbacks=[*(config.callbacks or []), *callbacks],
+            enable_progress_bar=terminal,
             **kwargs,
         )
 
     def after_fit(self) -> None:
         """Evaluate the last weights, print the summary, and say where everything lies."""
+        assert self.run_folder is not None
         if self.model.held_out_at != self.model.rollouts_done:
             self.trainer.validate(self.model, datamodule=self.datamodule, verbose=False)
         frame = summary_frame(self.model.agent_names, self.model.before, self.model.held_out)
         print_summary(frame)
-        if self.run_folder is not None:
-            picture = save_summary(frame, self.run_folder)
-            print(f"Curves: {picture}\nRun folder: {self.run_folder} (tensorboard --logdir {self.run_folder})")
+        frame.to_csv(self.run_folder / "summary.csv", index=False)
+        if isinstance(self.trainer.logger, TensorBoardLogger):
+            print(f"Curves: {plot_curves(read_run(self.run_folder), self.run_folder / 'curves.png')}")
+        print(f"Run folder: {self.run_folder} (tensorboard --logdir {self.run_folder})")
 
     def after_validate(self) -> None:
         """Print what each agent does alone."""

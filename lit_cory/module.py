@@ -6,16 +6,18 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
-from jsonargparse import lazy_instance
+from jsonargparse import lazy_instance  # type: ignore[attr-defined]
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import get_scheduler
 
 from lit_cory.algorithms import PPO, Algorithm
+from lit_cory.data import QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.evaluation import HeldOut, evaluate_alone
 from lit_cory.kl_control import KLSettings, ScoreScaling
 from lit_cory.policies import LoraSettings, Policy, full_policies, shared_lora_policies
+from lit_cory.policies.forward import check_head
 from lit_cory.policies.loading import load_model, load_tokenizer
 from lit_cory.preflight import check_settings, check_with_data
 from lit_cory.rollout_stats import rollout_scalars
@@ -101,8 +103,12 @@ class CoryLightningModule(L.LightningModule):
         """Check what needs data and settings together, before the base is loaded."""
         del stage
         datamodule = getattr(self.trainer, "datamodule", None)
-        if datamodule is not None:
-            check_with_data(self, datamodule.queries, datamodule.batch_size)
+        if isinstance(datamodule, QueryDataModule):
+            self.check_data(datamodule)
+
+    def check_data(self, datamodule: QueryDataModule) -> None:
+        """Raise a UserError where minibatches or positions don't suit the data, which must be set up."""
+        check_with_data(self, datamodule.queries, datamodule.batch_size)
 
     def configure_model(self) -> None:
         """Load the base, make the agents and the team; does nothing the second time."""
@@ -112,6 +118,7 @@ class CoryLightningModule(L.LightningModule):
         # Full copies are trained themselves, and what is trained is fp32.
         dtype = "float32" if self.policy == "full" else self.dtype_name
         base = load_model(self.base, dtype, self.device)
+        check_head(base, self.base)
         if self.policy == "full":
             self.policies.extend(full_policies(base, tokenizer, self.agent_names, self.temperature))
         else:
@@ -216,7 +223,7 @@ class CoryLightningModule(L.LightningModule):
 
     # Checkpoints: only what trains, and what a resumed run needs besides.
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """What the agents train, by agent and name; the frozen base is left out."""
         del args, kwargs
         return {f"{a.name}.{name}": p.detach() for a in self.agents() for name, p in a.trainable().items()}

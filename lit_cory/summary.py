@@ -1,12 +1,10 @@
-"""What a run came to: each agent alone on held-out queries, before and after, as a table, a CSV and a picture."""
-
-from pathlib import Path
+"""What a run came to: each agent alone on held-out queries, before and after, as a table."""
 
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from lit_cory.analysis import mean_interval, paired_gain, plot_curves, read_run
+from lit_cory.analysis import mean_interval, paired_gain
 from lit_cory.evaluation import HeldOut
 
 METRICS = {"score": "score", "ref_kl": "KL to the reference", "combined": "combined reward"}
@@ -51,9 +49,3 @@ def print_summary(frame: pd.DataFrame) -> None:
     # Written to a file there is no width to fit, so the table takes what it needs.
     console = Console()
     (console if console.is_terminal else Console(width=120)).print(table, markup=False)
-
-
-def save_summary(frame: pd.DataFrame, folder: Path) -> Path:
-    """Write ``summary.csv`` and ``curves.png`` into a run folder; returns the picture's path."""
-    frame.to_csv(folder / "summary.csv", index=False)
-    return plot_curves(read_run(folder), folder / "curves.png")

@@ -107,7 +107,7 @@ class AgentUpdate:
     def passes(self, rows: Tensor, response: Response) -> tuple[Tensor, ...]:
         """Row indices cut so that each forward pass stays below ``pass_tokens``, one row at least."""
         width = response.prompt_ids.shape[1] + response.tokens.shape[1]
-        return rows.split(max(1, self.settings.pass_tokens // width))
+        return torch.split(rows, max(1, self.settings.pass_tokens // width))
 
     def one_pass(self, response: Response) -> bool:
         """Whether a rollout makes one step of one pass, so that scoring the old policy is scoring the new."""
@@ -121,9 +121,11 @@ class AgentUpdate:
 
     def kl_per_token(self, scores: Scores, reference: ReferenceScores) -> Tensor:
         """KL to the reference [B, T] by the chosen estimator."""
-        if scores.full_kl is not None:
+        estimator = self.kl.settings.estimator
+        if estimator == "full":
+            assert scores.full_kl is not None
             return scores.full_kl
-        return ops.kl_per_token(scores.logprobs, reference.logprobs, self.kl.settings.estimator)
+        return ops.kl_per_token(scores.logprobs, reference.logprobs, estimator)
 
     def experience(self, rollout: Rollout, old: Scores, reference: ReferenceScores) -> Experience:
         """Shape the rewards of a rollout and turn them into advantages and returns.
@@ -201,7 +203,7 @@ class AgentUpdate:
         size = self.settings.minibatch_size or rows
         for _ in range(self.settings.epochs):
             order = torch.arange(rows) if size >= rows else torch.randperm(rows)
-            yield from order.split(size)
+            yield from torch.split(order, size)
 
     def step(self, optimizer: Optimizer) -> float:
         """Clip the gradient and step; returns its norm before clipping."""

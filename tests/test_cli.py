@@ -1,5 +1,6 @@
 """The command line on tiny models: whole runs, and one clear line for each kind of bad input."""
 
+import logging
 import os
 import re
 import subprocess
@@ -22,6 +23,9 @@ CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder; runs go below it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["lit_cory"])
+    # Lightning's log handler keeps the stream of the first test, which is closed by now.
+    monkeypatch.setattr(logging, "raiseExceptions", False)
     return tmp_path
 
 
@@ -60,7 +64,9 @@ def test_fit_leaves_a_whole_run_and_validate_repeats_its_numbers(
     assert roles == {"agent_0": [0, 0, 1, 1], "agent_1": [1, 1, 0, 0]}
     for role, agents in (("pioneer", (0, 0, 1, 1)), ("observer", (1, 1, 0, 0))):
         by_role = scalars[scalars["tag"] == f"train/{role}/score"]["value"].tolist()
-        by_agent = [scalars[scalars["tag"] == f"train/agent_{a}/score"]["value"].tolist()[i] for i, a in enumerate(agents)]
+        by_agent = [
+            scalars[scalars["tag"] == f"train/agent_{a}/score"]["value"].tolist()[i] for i, a in enumerate(agents)
+        ]
         assert by_role == by_agent
 
     at_step = scalars.set_index(["tag", "step"])["value"]
@@ -133,13 +139,14 @@ def test_configs_of_cory_and_ppo_differ_in_the_team_only() -> None:
         return {key: value for name, part in tree.items() for key, value in flat(part, f"{prefix}.{name}").items()}
 
     cory, ppo = (flat(yaml.safe_load((CONFIGS / f"imdb_{name}.yaml").read_text())) for name in ("cory", "ppo"))
-    assert {key for key in cory | ppo if cory.get(key) != ppo.get(key)} == {".model.agents", ".exchange.every_n_rollouts"}
+    assert {key for key in cory | ppo if cory.get(key) != ppo.get(key)} == {
+        ".model.agents",
+        ".exchange.every_n_rollouts",
+    }
 
 
 @pytest.mark.parametrize("config", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_config_parses_and_feeds_back(
-    place: Path, config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_config_parses_and_feeds_back(place: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["fit", "--config", str(config), "--print_config"])
     assert stop.value.code in (0, None)
@@ -155,7 +162,7 @@ REFUSALS: dict[str, tuple[str, str]] = {
     "wrong type": ("--model.rollouts=many", r"model\.rollouts"),
     "bad number": ("--model.rollouts=0", r"model\.rollouts=0: must be at least 1"),
     "missing file": ("--data.source=./nowhere.csv", r"nowhere\.csv"),
-    "missing column": ("--data.source=odd.csv", r"odd\.csv.*text.*review"),
+    "missing column": ("--data.source=odd.csv", r"text_column=text: odd\.csv.*review"),
     "empty data": ("--data.source=empty.txt", r"empty\.txt"),
     "batch larger than the data": ("--data.source=few.txt", r"batch_size=4"),
     "missing base": ("--model.base=./no/such/base", r"no/such/base"),
@@ -168,7 +175,7 @@ REFUSALS: dict[str, tuple[str, str]] = {
     "run folder below a file": ("--run_folder=file/run", r"run_folder=file/run"),
     "trainer's clipping": ("--trainer.gradient_clip_val=1", r"gradient_clip_val.*model\.update\.max_grad_norm"),
     "trainer's steps": ("--trainer.max_steps=10", r"max_steps.*model\.rollouts"),
-    "trainer's batches": ("--trainer.limit_train_batches=3", r"limit_train_batches.*model\.rollouts"),
+    "trainer's batches": ("--trainer.limit_train_batches=3", r"trainer\.limit_train_batches.*model\.rollouts"),
     "missing checkpoint": ("--ckpt_path=nowhere.ckpt", r"nowhere\.ckpt"),
     "missing config": ("--config=nowhere.yaml", r"nowhere\.yaml"),
     "weights without weighted": ("--model.team.weights=[[1]]", r"model\.team\.weights"),
@@ -190,10 +197,11 @@ def test_bad_input_gives_one_line_before_the_base_is_loaded(
     monkeypatch.setattr("lit_cory.module.load_model", lambda *_: pytest.fail("the base was loaded"))
     option, expected = REFUSALS[name]
     assert main(["fit", *tiny(gpt2_base), option]) == 2
-    error = [line for line in capfd.readouterr().err.splitlines() if "error" in line.lower()]
-    assert len(error) == 1
+    printed = capfd.readouterr().err
+    error = [line for line in printed.splitlines() if "error" in line.lower()]
+    assert len(error) == 1, printed
     assert re.search(expected, error[0]), error[0]
-    assert "Traceback" not in error[0]
+    assert "Traceback" not in printed
     assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == files
 
 
@@ -223,5 +231,6 @@ def test_non_finite_scores_stop_the_run_with_agent_and_rollout(
     from lit_cory.tasks import SentimentTask
 
     monkeypatch.setattr(SentimentTask, "score", lambda self, queries, responses: [float("nan")] * len(queries))
-    assert main(["fit", *tiny(gpt2_base, run_folder="run", trainer__num_sanity_val_steps=0)]) == 2
+    options = tiny(gpt2_base, run_folder="run", trainer__num_sanity_val_steps=0, exchange__every_n_rollouts=0)
+    assert main(["fit", *options]) == 2
     assert re.search(r"error: agent_0: 3 updates in a row were skipped, the last at rollout 3", capfd.readouterr().err)

@@ -34,7 +34,7 @@ class Laps(L.Callback):
 
 
 def bench(module: CoryLightningModule, datamodule: L.LightningDataModule, repeat: int) -> dict[str, Any]:
-    """Run one rollout to warm up and ``repeat`` counted ones, without validation, logging or checkpoints.
+    """Run one rollout to warm up and ``repeat`` counted ones, with neither validation nor files.
 
     Returns:
         ``seconds``: median per rollout by phase, ``rollout`` the whole; ``peak_mb`` of the process, and of the GPU where

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +99,8 @@ class Policy(nn.Module, ABC):
         ids, mask = self.encode(prompts, new_tokens)
         try:
             with self.model(reference=reference) as lm:
-                output = lm.generate(
+                sample: Any = lm.generate  # its decorators hide its type
+                output: Tensor = sample(
                     input_ids=ids,
                     attention_mask=mask.long(),
                     max_new_tokens=new_tokens,
@@ -110,7 +112,7 @@ class Policy(nn.Module, ABC):
         tokens = output[:, ids.shape[1] :]
         real, ended = response_mask(tokens, self.eos_ids())
         texts = [
-            self.tokenizer.decode(row[keep], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            str(self.tokenizer.decode(row[keep], skip_special_tokens=True, clean_up_tokenization_spaces=False))
             for row, keep in zip(tokens, real, strict=True)
         ]
         return Response(ids, mask, tokens, real, ended, texts)
@@ -161,5 +163,5 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> list[int]:
     """Token ids of one prompt; a chat goes through the base's chat template."""
     if isinstance(prompt, str):
         return list(tokenizer(prompt)["input_ids"])
-    encoded = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
+    encoded: Any = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
     return list(encoded["input_ids"])
