@@ -141,6 +141,10 @@ def test_output_matrix_reads_contiguous_hidden_states(llama_base: Path) -> None:
 @pytest.mark.parametrize("bos", [False, True])
 def test_tokenizer_pads_on_the_left_without_growing(pad: Any, bos: bool, tmp_path: Path) -> None:
     base = make_base(tmp_path / "base", "gpt2", pad=pad, bos=bos)
+    settings = json.loads((base / "tokenizer_config.json").read_text())
+    tidy = "clean_up_tokenization_spaces"
+    settings |= {tidy: True, f"{tidy}_for_bpe_even_though_it_will_corrupt_output": True}
+    (base / "tokenizer_config.json").write_text(json.dumps(settings))
     tokenizer = load_tokenizer(str(base))
     model: Any = load_model(str(base), "float32")
     assert len(tokenizer) == len(model.get_input_embeddings().weight) == len(make_tokenizer(pad=pad, bos=bos))
