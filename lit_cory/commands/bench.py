@@ -37,7 +37,7 @@ def bench(module: CoryLightningModule, datamodule: L.LightningDataModule, repeat
     """Run one rollout to warm up and ``repeat`` counted ones, with neither validation nor files.
 
     Returns:
-        ``seconds``: median per rollout by phase, ``rollout`` the whole; ``peak_mb`` of the process, and of the GPU where
+        ``seconds``: median per rollout by phase, ``rollout`` the whole; ``peak_mb`` of the process, and of the GPU if
         there is one; ``gflops``: the matrix rates of this machine; and what was run on what.
     """
     laps = Laps()

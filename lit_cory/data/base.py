@@ -66,6 +66,9 @@ class QueryDataModule(lightning.LightningDataModule, ABC):
         UserError: a size below 1 or a negative seed.
     """
 
+    source = ""
+    """Where the queries come from, for messages."""
+
     def __init__(
         self,
         batch_size: int = 16,
@@ -105,7 +108,7 @@ class QueryDataModule(lightning.LightningDataModule, ABC):
             train, held_out = self.load_queries()
             for purpose, queries in (("train on", train), ("hold out", held_out)):
                 if not queries:
-                    raise UserError(f"data: there are no queries to {purpose}; add rows that hold text")
+                    raise UserError(f"data.source={self.source}: no queries to {purpose}; add rows that hold text")
             chosen = _choice(len(held_out), self.val_size, (_HELD_OUT, self.seed))
             self.train_queries, self.held_out_queries = train, held_out
             self.val_queries = [held_out[place] for place in chosen]

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import constants
+
 from lit_cory.errors import UserError
 from lit_cory.hub import require_hub
 
@@ -73,7 +75,8 @@ def read_hub(name: str, part: str, columns: Columns) -> Iterator[Row]:
     """
     import datasets  # slow to import, and not needed for bundled data
 
-    require_hub("dataset", name, "data.source", _LOCAL)
+    if not constants.is_offline_mode():  # switched off, the library may still have it in its cache
+        require_hub("dataset", name, "data.source", _LOCAL)
     try:
         data = datasets.load_dataset(name, split=part)
     except Exception as error:  # the library raises a dozen kinds

@@ -4,7 +4,6 @@ A base is a local folder, ``bundled:smollm2-135m`` or ``bundled:gemma3-270m``, o
 Face hub. Code that comes with a model is never run, and weights are read from safetensors only.
 """
 
-import functools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi, constants, try_to_load_from_cache
-from huggingface_hub.errors import RepositoryNotFoundError
 from safetensors import SafetensorError
 from torch import nn
 from transformers import (
@@ -28,15 +25,13 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from lit_cory.errors import UserError
+from lit_cory.hub import hub_model
 from lit_cory.policies import bundled
 from lit_cory.policies.quirks import contiguous_input, give_pad_token, neutralise_generation, without_bars
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-
-HUB_TIMEOUT = 10.0
-"""Seconds to wait for the hub's first answer. Its client would retry for most of a minute."""
 
 
 def resolve_base(name: str) -> str:
@@ -168,7 +163,7 @@ def lora_targets(base: str | PreTrainedConfig, targets: list[str] | None = None)
         return "all-linear"
     config = load_config(base) if isinstance(base, str) else base
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        model = AutoModelForCausalLM.from_config(config)
     head = model.get_output_embeddings()
     layers = [
         name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D) and module is not head
@@ -198,7 +193,7 @@ def hidden_size(model: PreTrainedModel) -> int:
     Raises:
         UserError: for a model without an output matrix.
     """
-    head: nn.Module | None = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    head: nn.Module | None = model.get_output_embeddings()
     weight = getattr(head, "weight", None)
     if weight is None:
         raise UserError(
@@ -210,41 +205,11 @@ def hidden_size(model: PreTrainedModel) -> int:
 
 def _source(name: str) -> dict[str, Any]:
     """Where to load from, as the keywords that all of transformers' loaders share."""
-    path = resolve_base(name)
+    path, remedy = resolve_base(name), f"a local folder or {bundled.names()}"
     return {
-        "pretrained_model_name_or_path": path if Path(path).is_dir() else _hub_source(path),
+        "pretrained_model_name_or_path": path if Path(path).is_dir() else hub_model(path, "model.base", remedy),
         "trust_remote_code": False,
     }
-
-
-@functools.cache
-def _hub_source(repo: str) -> str:
-    """A hub id as it is where the hub answers, else the folder of its files in the hub's cache; asked once a process.
-
-    Raises:
-        UserError: if the hub can't give it and the cache doesn't hold it.
-    """
-    cached = try_to_load_from_cache(repo, "config.json")
-    folder = str(Path(cached).parent) if isinstance(cached, str) else None
-    remedy = f"a local folder or {bundled.names()} needs no hub"
-    if constants.is_offline_mode():
-        if folder:
-            return folder
-        raise UserError(f"model.base={repo}: no such folder, and the hub is switched off (HF_HUB_OFFLINE); {remedy}")
-    try:
-        HfApi().model_info(repo, timeout=HUB_TIMEOUT)
-    except RepositoryNotFoundError as error:
-        raise UserError(
-            f"model.base={repo}: no such folder, and no model on the hub that you may read; check the spelling, or log "
-            "in to the hub for a private one"
-        ) from error
-    except Exception as error:  # the errors of the hub's HTTP client have no class that the hub's library exports
-        if folder:
-            return folder
-        raise UserError(
-            f"model.base={repo}: no such folder, and the hub is out of reach ({type(error).__name__}); {remedy}"
-        ) from error
-    return repo
 
 
 def _refuse_pickle(name: str, path: str) -> None:

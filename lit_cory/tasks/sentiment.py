@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lit_cory.errors import UserError
-from lit_cory.hub import require_hub
+from lit_cory.hub import hub_model
 from lit_cory.tasks.base import Task
 from lit_cory.types import Prompt, Query
 
@@ -154,14 +154,13 @@ def positive_class(name: str, labels: dict[int, str], wanted: str | None) -> int
 def _load(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    path = Path(name).expanduser()
-    local = f"a classifier's folder, or {VADER}"
-    if not path.is_dir():
-        require_hub("model", name, "model.task.reward", local)
+    folder = Path(name).expanduser()
+    local = f"a classifier's folder or {VADER}"
+    path = str(folder) if folder.is_dir() else hub_model(name, "model.task.reward", local)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path))
+        tokenizer = AutoTokenizer.from_pretrained(path)
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            str(path), dtype=torch.float32, output_loading_info=True
+            path, dtype=torch.float32, output_loading_info=True
         )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]

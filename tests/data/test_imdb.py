@@ -247,7 +247,7 @@ def test_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
     message = refusal("stanfordnlp/imdb")
-    assert message.startswith("data.source=stanfordnlp/imdb: nothing here, and the hub is out of reach")
+    assert message.startswith("data.source=stanfordnlp/imdb: no such folder, and the hub is out of reach")
     assert "a local folder with train and test files, or one file" in message
 
 

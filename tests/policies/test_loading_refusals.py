@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import constants
 from transformers import AutoModelForCausalLM, BertConfig, DistilBertConfig, LlamaForSequenceClassification
 
-from lit_cory.policies import loading
+from lit_cory.hub import hub_model
 from lit_cory.policies.loading import hidden_size, load_config, load_model, load_tokenizer, resolve_base
 from tests.policies.refusal import refusal
 from tests.tiny import make_base, make_config
@@ -96,7 +96,7 @@ def hub_cache(gpt2_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (repo / "refs" / "main").write_text(commit)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     yield
-    loading._hub_source.cache_clear()
+    hub_model.cache_clear()
 
 
 @pytest.mark.usefixtures("hub_cache")

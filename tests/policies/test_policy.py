@@ -126,7 +126,7 @@ def test_reference_is_scored_at_the_same_temperature(gpt2_base: Path) -> None:
 
 
 def test_sampled_kl_agrees_with_the_exact_one(gpt2_base: Path) -> None:
-    """4,000 and more tokens from a perturbed policy: the mean of log p - log p_ref within 3 standard errors of the KL."""
+    """Over 4,000 tokens of a perturbed policy the mean of log p - log p_ref is within 3 standard errors of the KL."""
     agent = make_agents(gpt2_base, 1)[0]
     push_away(agent, 0.05)
     torch.manual_seed(0)

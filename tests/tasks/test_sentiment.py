@@ -215,10 +215,14 @@ def test_what_cannot_be_loaded(tmp_path: Path, gpt2_base: Path, monkeypatch: pyt
     )  # a language model's head is no class
     with pytest.raises(UserError, match=r"^model\.task\.batch_size=0: must be at least 1$"):
         SentimentTask("vader", batch_size=0)
-    assert "model.task.reward=someone/unknown: it can't be loaded" in refusal("someone/unknown")  # offline at once
+    assert "model.task.reward=someone/unknown: no such folder, and the hub is switched off" in refusal(
+        "someone/unknown"
+    )
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
-    assert "the hub is out of reach; name a classifier's folder, or vader" in refusal("someone/unknown")
+    assert "the hub is out of reach (ConnectError); a classifier's folder or vader needs no hub" in refusal(
+        "someone/unknown"
+    )
 
 
 def test_score_needs_prepare() -> None:
