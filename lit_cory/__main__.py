@@ -19,11 +19,11 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; what a user can mend is told in one line. Returns the exit status."""
     for message in QUIET:
         warnings.filterwarnings("ignore", message=message)
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-
     from lit_cory.cli import CoryCLI
     from lit_cory.errors import UserError
 
+    for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         CoryCLI(argv)
     except (UserError, ArgumentError) as error:

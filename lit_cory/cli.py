@@ -114,8 +114,9 @@ class CoryCLI(LightningCLI):
             default=None,
             help="Where a training run's files go, new or empty; left out, the first free of runs/NAME/0, /1 ...",
         )
-        parser.add_lightning_class_args(RoleSwap, "exchange")
+        # In the order they act after a rollout: a checkpoint must hold the roles of the next one.
         parser.add_lightning_class_args(SampleTable, "samples")
+        parser.add_lightning_class_args(RoleSwap, "exchange")
         parser.add_lightning_class_args(RolloutCheckpoint, "checkpoint")
         parser.set_defaults(
             {"data": {"class_path": "lit_cory.data.ImdbDataModule", "init_args": {"source": "bundled:openings"}}}

@@ -1,5 +1,6 @@
 """The command line on tiny models: whole runs, and one clear line for each kind of bad input."""
 
+import json
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lit_cory.__main__ import main
 from lit_cory.analysis import read_scalars
@@ -234,3 +236,38 @@ def test_non_finite_scores_stop_the_run_with_agent_and_rollout(
     options = tiny(gpt2_base, run_folder="run", trainer__num_sanity_val_steps=0, exchange__every_n_rollouts=0)
     assert main(["fit", *options]) == 2
     assert re.search(r"error: agent_0: 3 updates in a row were skipped, the last at rollout 3", capfd.readouterr().err)
+
+
+def test_samples_are_tabled_beside_the_curves(place: Path, gpt2_base: Path) -> None:
+    assert main(["fit", *tiny(gpt2_base, run_folder="run", samples__every_n_rollouts=2)]) == 0
+    events = EventAccumulator(str(place / "run"), {"tensors": 0}).Reload()
+    tables = list(events.Tensors("samples/text_summary"))
+    assert [e.step for e in tables] == [2, 4]
+    rows = tables[-1].tensor_proto.string_val[0].decode().splitlines()
+    # The table is written before the exchange that the fourth rollout brings.
+    assert rows[0] == "| query | pioneer (agent_1) | observer (agent_0) | reference |"
+    assert len(rows) == 2 + 4
+    assert all(re.search(r"\[-?\d\.\d\d\] \|$", row) for row in rows[2:])
+
+
+def test_test_takes_all_that_is_held_out(place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["test", *tiny(gpt2_base, data__val_batch_size=100)]) == 0
+    assert "on 192 held-out queries" in " ".join(capfd.readouterr().out.split())
+
+
+def test_bench_prints_phases_and_memory(place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *tiny(gpt2_base), "--repeat=2", "--json=bench.json"]) == 0
+    result = json.loads((place / "bench.json").read_text())
+    phases = {"generation/pioneer", "generation/observer", "task score", "reference", "scoring", "update", "rollout"}
+    assert set(result["seconds"]) == phases
+    assert sum(result["seconds"].values()) < 2.1 * result["seconds"]["rollout"]
+    assert result["peak_mb"]["process"] > 100
+    assert "Peak memory" in capfd.readouterr().out
+    assert not (place / "runs").exists()
+
+
+def test_the_installed_script_is_the_same_command(place: Path) -> None:
+    script = Path(sys.executable).with_name("lit-cory")
+    done = subprocess.run([script, "fit", "--help"], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0
+    assert "model.rollouts" in done.stdout

@@ -24,4 +24,5 @@ class RolloutCheckpoint(L.Callback):
         assert isinstance(pl_module, CoryLightningModule)
         done = pl_module.rollouts_done
         if self.every_n_rollouts and (done % self.every_n_rollouts == 0 or done == pl_module.rollouts):
-            trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt")
+            # Optimizers and loops too, not the weights alone.
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt", weights_only=False)
