@@ -71,7 +71,7 @@ def push_away(agent: Policy, size: float = 0.1, seed: int = 1) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in agent.lm_parameters().values():
-            parameter += size * torch.randn(parameter.shape, generator=generator)
+            parameter.add_(size * torch.randn(parameter.shape, generator=generator))
 
 
 def make_team(

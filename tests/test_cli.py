@@ -92,7 +92,7 @@ def test_the_same_command_twice_gives_two_runs_of_equal_numbers(place: Path, gpt
     first, second = (read_scalars(place / "runs" / "default" / n) for n in "01")
     columns = ["tag", "step", "value"]
     kept = [f[~f["tag"].str.startswith("time/")][columns].reset_index(drop=True) for f in (first, second)]
-    pd.testing.assert_frame_equal(*kept)
+    pd.testing.assert_frame_equal(kept[0], kept[1])
 
 
 def test_validation_does_not_disturb_the_training_stream(place: Path, gpt2_base: Path) -> None:

@@ -27,7 +27,7 @@ def whole_vocabulary(agent: Policy, response: Response, row: int, *, reference: 
     prompt = response.prompt_ids[row][response.prompt_mask[row]]
     tokens = response.tokens[row][response.mask[row]]
     with torch.no_grad(), agent.model(reference=reference) as lm:
-        logits = lm(input_ids=torch.cat([prompt, tokens])[None]).logits[0]
+        logits: Tensor = lm(input_ids=torch.cat([prompt, tokens])[None]).logits[0]
     return logits[len(prompt) - 1 : -1].log_softmax(-1)
 
 

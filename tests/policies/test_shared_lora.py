@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft.tuners.lora import LoraLayer
 
 from lit_cory.errors import UserError
 from lit_cory.policies import LoraSettings, shared_lora_policies
@@ -21,7 +22,7 @@ def test_switching_equals_pefts_own_calls(tiny_base: Callable[[str], Path], fami
         push_away(agent, seed=seed)
     lm = agents[0].lm
     ids = torch.tensor([[5, 6, 7, 8]])
-    tuner = [module for module in lm.modules() if hasattr(module, "set_adapter") and hasattr(module, "lora_A")]
+    tuner = [module for module in lm.modules() if isinstance(module, LoraLayer)]
     with torch.no_grad():
         for agent in agents:
             with agent.model() as model:
