@@ -17,6 +17,8 @@ QUIET = (
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; what a user can mend is told in one line. Returns the exit status."""
+    # The line of code that warned says nothing to a user.
+    warnings.formatwarning = lambda message, *_, **__: f"lit_cory: warning: {message}\n"
     for message in QUIET:
         warnings.filterwarnings("ignore", message=message)
     from lit_cory.cli import CoryCLI

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 def check_settings(module: CoryLightningModule) -> None:
     """Check the keys of the model that need no data; reads the base's configuration, not its weights.
+
+    Warns of a KL estimator in a place where its gradient is not that of the KL.
 
     Raises:
         UserError: for the first key that can't be used.
@@ -53,6 +56,8 @@ def check_settings(module: CoryLightningModule) -> None:
     for good, key, value, want in wants:
         if not good:
             raise UserError(f"{key}={value}: must be {want}")
+    if (warning := module.kl.warning()) is not None:
+        warnings.warn(warning, stacklevel=2)
     config = load_config(module.base)
     if module.policy == "shared_lora":
         lora_targets(config, module.lora.target_modules)

@@ -86,13 +86,17 @@ def test_fit_leaves_a_whole_run_and_validate_repeats_its_numbers(
     assert not (place / "runs" / "default" / "1").exists(), "evaluation leaves no files"
 
 
-def test_the_same_command_twice_gives_two_runs_of_equal_numbers(place: Path, gpt2_base: Path) -> None:
-    for _ in range(2):
-        assert main(["fit", *tiny(gpt2_base)]) == 0
-    first, second = (read_scalars(place / "runs" / "default" / n) for n in "01")
+def test_the_same_command_or_its_saved_config_gives_another_run_of_equal_numbers(place: Path, gpt2_base: Path) -> None:
+    assert main(["fit", *tiny(gpt2_base)]) == 0
+    assert main(["fit", *tiny(gpt2_base)]) == 0
+    assert main(["fit", "--config", "runs/default/0/config.yaml"]) == 0
     columns = ["tag", "step", "value"]
-    kept = [f[~f["tag"].str.startswith("time/")][columns].reset_index(drop=True) for f in (first, second)]
+    frames = [read_scalars(place / "runs" / "default" / n) for n in "012"]
+    kept = [f[~f["tag"].str.startswith("time/")][columns].reset_index(drop=True) for f in frames]
     pd.testing.assert_frame_equal(kept[0], kept[1])
+    pd.testing.assert_frame_equal(kept[0], kept[2])
+    configs = [(place / "runs" / "default" / n / "config.yaml").read_text() for n in "012"]
+    assert configs[0] == configs[1] == configs[2]
 
 
 def test_validation_does_not_disturb_the_training_stream(place: Path, gpt2_base: Path) -> None:
@@ -162,6 +166,9 @@ def test_every_config_parses_and_feeds_back(place: Path, config: Path, capsys: p
 REFUSALS: dict[str, tuple[str, str]] = {
     "unknown key": ("--model.learnig_rate=1", r"learnig_rate"),
     "wrong type": ("--model.rollouts=many", r"model\.rollouts"),
+    "no filter of tokens": ("--model.top_k=5", r"top_k"),
+    "no floor of tokens": ("--model.min_new_tokens=8", r"min_new_tokens"),
+    "no greedy rollouts": ("--model.temperature=0", r"model\.temperature=0.*above 0"),
     "bad number": ("--model.rollouts=0", r"model\.rollouts=0: must be at least 1"),
     "missing file": ("--data.source=./nowhere.csv", r"nowhere\.csv"),
     "missing column": ("--data.source=odd.csv", r"text_column=text: odd\.csv.*review"),
@@ -236,6 +243,11 @@ def test_non_finite_scores_stop_the_run_with_agent_and_rollout(
     options = tiny(gpt2_base, run_folder="run", trainer__num_sanity_val_steps=0, exchange__every_n_rollouts=0)
     assert main(["fit", *options]) == 2
     assert re.search(r"error: agent_0: 3 updates in a row were skipped, the last at rollout 3", capfd.readouterr().err)
+
+
+def test_an_estimator_with_a_wrong_gradient_warns(place: Path, gpt2_base: Path) -> None:
+    with pytest.warns(UserWarning, match="model.kl: full in the reward: it depends on the state alone"):
+        assert main(["fit", *tiny(gpt2_base, model__kl__estimator="full", model__rollouts=1)]) == 0
 
 
 def test_samples_are_tabled_beside_the_curves(place: Path, gpt2_base: Path) -> None:

@@ -263,6 +263,18 @@ def test_without_a_score_a_policy_pushed_away_returns_to_the_reference(
     assert after < 0.5 * before, (before, after)
 
 
+def test_a_weight_on_the_kl_keeps_a_policy_nearer_to_the_reference(gpt2_base: Path) -> None:
+    drift = {}
+    for coef in (0.0, 1.0):
+        agent = make_agents(gpt2_base, 1)[0]
+        update, optimizer, team = make_update(agent, kl=KLSettings(coef=coef)), adam(agent, 2e-2), make_team([agent])
+        torch.manual_seed(3)
+        history = [update.run(team.rollout(QUERIES * 2)[0], optimizer, backward).scalars for _ in range(15)]
+        drift[coef] = sum(step["ref_kl"] for step in history[-5:]) / 5
+    assert drift[0.0] > 1
+    assert drift[1.0] < 0.5 * drift[0.0]
+
+
 @pytest.mark.parametrize(
     ("estimator", "placement", "warns"),
     [

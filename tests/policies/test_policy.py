@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from lit_cory import ops
 from lit_cory.errors import UserError
-from lit_cory.policies import Policy
+from lit_cory.policies import LoraSettings, Policy, shared_lora_policies
 from lit_cory.policies.forward import check_head, logits_from_hidden
-from lit_cory.policies.loading import load_model
+from lit_cory.policies.loading import load_model, load_tokenizer
 from lit_cory.types import Response
 from tests.agents import QUERIES, make_agents, push_away
 from tests.tiny import FAMILIES, make_base
@@ -253,21 +252,35 @@ def scaled(output: object) -> object:
 
 
 def test_log_probabilities_are_computed_in_float32_from_a_bfloat16_base(llama_base: Path) -> None:
-    from lit_cory.policies import LoraSettings, shared_lora_policies
-    from lit_cory.policies.loading import load_tokenizer
-
+    """At equal shapes a ratio is exactly 1; the log-probs are those of the bfloat16 logits, taken in float32."""
     base = load_model(str(llama_base), "bfloat16", torch.device("cpu"))
     agent = shared_lora_policies(base, load_tokenizer(str(llama_base)), ["agent_0"], LoraSettings(r=4))[0]
     assert {p.dtype for p in agent.trainable().values()} == {torch.float32}
-    response = agent.generate(PROMPTS, 6)
+    response = agent.generate(PROMPTS[3:4], 6)
     with torch.no_grad():
         scores, again = agent.score(response), agent.score(response)
+        logits = agent.lm(input_ids=torch.cat([response.prompt_ids, response.tokens], 1)[:, :-1]).logits
+    assert logits.dtype == torch.bfloat16
     assert scores.logprobs.dtype == torch.float32
     assert scores.logprobs.max() <= 0
     assert torch.equal(scores.logprobs, again.logprobs)
-    with agent.model() as lm:
-        logits = lm(
-            input_ids=torch.cat([response.prompt_ids[3:4], response.tokens[3:4]], 1),
-        ).logits[0]
-    total = ops.token_logprobs(logits, torch.zeros(len(logits)).long()).exp()
-    assert total.dtype == torch.float32
+    last = logits[0, response.prompt_ids.shape[1] - 1 :].double().log_softmax(-1)
+    expected = last.gather(1, response.tokens[0][:, None])[:, 0]
+    torch.testing.assert_close(scores.logprobs[0].double(), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_half_precision_bases_are_finite_on_padded_rows(
+    tiny_base: Callable[[str], Path], family: str, dtype: str
+) -> None:
+    folder = str(tiny_base(family))
+    base = load_model(folder, dtype, torch.device("cpu"))
+    agent = shared_lora_policies(base, load_tokenizer(folder), ["agent_0"], LoraSettings(r=4))[0]
+    response = agent.generate(["A", "word " * 15], 6)
+    assert response.prompt_mask.sum(1).min() == 1
+    assert response.prompt_mask.sum(1).max() >= 30
+    with torch.no_grad():
+        scores, reference = agent.score(response), agent.reference_scores(response)
+    assert scores.logprobs.isfinite().all()
+    assert torch.equal(scores.logprobs, reference.logprobs)
