@@ -31,6 +31,7 @@ from lit_cory.summary import print_summary, summary_frame
 # are counts of rollouts. The sanity check is the held-out evaluation before training, so it takes all batches.
 TRAINER_DEFAULTS: dict[str, Any] = {
     "max_epochs": 1,
+    "devices": 1,
     "log_every_n_steps": 1,
     "num_sanity_val_steps": -1,
     "check_val_every_n_epoch": None,
@@ -43,6 +44,8 @@ TRAINER_DEFAULTS: dict[str, Any] = {
 REFUSED = {
     "limit_train_batches": "model.rollouts",
     "max_epochs": "model.rollouts (a run is one epoch)",
+    "devices": "one device, as several processes would all sample the same",
+    "num_nodes": "one node, as several processes would all sample the same",
     "gradient_clip_val": "model.update.max_grad_norm",
     "gradient_clip_algorithm": "model.update.max_grad_norm",
     "max_steps": "model.rollouts (the trainer's steps are optimizer steps, several to a rollout)",

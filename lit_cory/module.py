@@ -114,16 +114,18 @@ class CoryLightningModule(L.LightningModule):
         """Load the base, make the agents and the team; does nothing the second time."""
         if self.policies:
             return
+        # The trainer moves the module to its device after this, too late for the choice of dtype and for the task.
+        device = self.device if self._trainer is None else self.trainer.strategy.root_device
         tokenizer = load_tokenizer(self.base)
         # Full copies are trained themselves, and what is trained is fp32.
         dtype = "float32" if self.policy == "full" else self.dtype_name
-        base = load_model(self.base, dtype, self.device)
+        base = load_model(self.base, dtype, device)
         check_head(base, self.base)
         if self.policy == "full":
             self.policies.extend(full_policies(base, tokenizer, self.agent_names, self.temperature))
         else:
             self.policies.extend(shared_lora_policies(base, tokenizer, self.agent_names, self.lora, self.temperature))
-        self.task.prepare(self.device)
+        self.task.prepare(device)
         self.team = Team(self.agents(), self.task, self.team_settings, self.response_tokens)
         self.updates = [
             AgentUpdate(agent, self.algorithm, self.update_settings, self.kl, self.score_scaling)

@@ -27,6 +27,12 @@ def check_settings(module: CoryLightningModule) -> None:
     update, team = module.update_settings, module.team_settings
     agents = len(module.agent_names)
     wants = [
+        (
+            module.policy != "full" or module.dtype_name in ("auto", "float32"),
+            "model.dtype",
+            module.dtype_name,
+            "auto or float32 with model.policy=full, whose copies are trained in float32",
+        ),
         (module.rollouts >= 1, "model.rollouts", module.rollouts, "at least 1"),
         (agents >= 1, "model.agents", agents, "at least 1"),
         (1 <= low <= high, "model.response_tokens", [low, high], "1 <= lowest <= highest"),

@@ -89,6 +89,7 @@ class AgentUpdate:
         scalars = {
             "ref_kl": ref_kl,
             "kl_coef": self.kl.coef,
+            "lr": optimizer.param_groups[0]["lr"],
             "kl_penalty": self.kl_per_token(old, reference).sum(dim=1).mean().item(),
             "entropy": ops.masked_mean(old.entropy, response.mask).item(),
             "value": ops.masked_mean(old.values, response.mask).item(),

@@ -57,6 +57,7 @@ def test_fit_leaves_a_whole_run_and_validate_repeats_its_numbers(
     printed = capsys.readouterr().out
     assert {"config.yaml", "summary.csv", "curves.png", "checkpoints"} <= set(os.listdir(run))
     assert f"Curves: {Path('runs/default/0/curves.png')}" in printed
+    assert "rollout 4/4: agent_0 score" in printed
 
     scalars = read_scalars(run)
     train = scalars[scalars["tag"] == "train/agent_0/score"]
@@ -115,6 +116,24 @@ def test_ppo_runs_have_one_agent_and_no_roles(place: Path, gpt2_base: Path) -> N
     assert {tag.split("/")[1] for tag in tags if not tag.startswith("time/")} == {"agent_0"}
 
 
+def test_three_agents_rotate_through_the_roles(place: Path, gpt2_base: Path) -> None:
+    assert main(["fit", *tiny(gpt2_base, model__agents=3, run_folder="three", exchange__every_n_rollouts=1)]) == 0
+    scalars = read_scalars(place / "three")
+    roles = [scalars[scalars["tag"] == f"train/agent_{k}/role"]["value"].tolist() for k in range(3)]
+    assert roles == [[0, 2, 1, 0], [1, 0, 2, 1], [2, 1, 0, 2]]
+    assert "train/observer_2/score" in set(scalars["tag"])
+
+
+def test_learning_rates_follow_the_schedule_by_rollouts(place: Path, gpt2_base: Path) -> None:
+    options = {"model.lr_schedule": "linear", "model.update.epochs": 2, "model.update.minibatch_size": 3}
+    assert main(["fit", *tiny(gpt2_base, run_folder="run", **options)]) == 0
+    scalars = read_scalars(place / "run")
+    for agent in ("agent_0", "agent_1"):
+        rates = scalars[scalars["tag"] == f"train/{agent}/lr"]["value"].tolist()
+        assert rates == pytest.approx([0.01, 0.0075, 0.005, 0.0025], rel=1e-6)
+        assert scalars[scalars["tag"] == f"train/{agent}/steps"]["value"].tolist() == [4, 4, 4, 4]
+
+
 def test_full_copies_train_from_the_command_line(place: Path, llama_base: Path) -> None:
     assert main(["fit", *tiny(llama_base, model__policy="full", model__lr=1e-3, run_folder="full")]) == 0
     assert (place / "full" / "checkpoints" / "last.ckpt").exists()
@@ -166,6 +185,7 @@ def test_every_config_parses_and_feeds_back(place: Path, config: Path, capsys: p
 REFUSALS: dict[str, tuple[str, str]] = {
     "unknown key": ("--model.learnig_rate=1", r"learnig_rate"),
     "wrong type": ("--model.rollouts=many", r"model\.rollouts"),
+    "dtype of full copies": ("--model.policy=full --model.dtype=bfloat16", r"model\.dtype=bfloat16: .*float32"),
     "no filter of tokens": ("--model.top_k=5", r"top_k"),
     "no floor of tokens": ("--model.min_new_tokens=8", r"min_new_tokens"),
     "no greedy rollouts": ("--model.temperature=0", r"model\.temperature=0.*above 0"),
@@ -178,12 +198,13 @@ REFUSALS: dict[str, tuple[str, str]] = {
     "unknown bundled base": ("--model.base=bundled:nothing", r"bundled:nothing.*bundled:smollm2-135m"),
     "hub out of reach": ("--model.base=somebody/some-model", r"somebody/some-model"),
     "wrong target": ("--model.lora.target_modules=[q_prj]", r"q_prj.*c_attn"),
-    "too long for the last role": ("--model.response_tokens=[4, 70]", r"last role.*128 positions"),
+    "too long for the last role": ("--model.response_tokens=[4,70]", r"last role.*128 positions"),
     "minibatch larger than the rollout": ("--model.update.minibatch_size=5", r"minibatch_size=5.*batch_size=4"),
     "run folder in use": ("--run_folder=old", r"run_folder=old: already holds a run"),
     "run folder below a file": ("--run_folder=file/run", r"run_folder=file/run"),
     "trainer's clipping": ("--trainer.gradient_clip_val=1", r"gradient_clip_val.*model\.update\.max_grad_norm"),
     "trainer's steps": ("--trainer.max_steps=10", r"max_steps.*model\.rollouts"),
+    "several devices": ("--trainer.devices=2", r"trainer\.devices .*one device"),
     "trainer's batches": ("--trainer.limit_train_batches=3", r"trainer\.limit_train_batches.*model\.rollouts"),
     "missing checkpoint": ("--ckpt_path=nowhere.ckpt", r"nowhere\.ckpt"),
     "missing config": ("--config=nowhere.yaml", r"nowhere\.yaml"),
@@ -205,7 +226,7 @@ def test_bad_input_gives_one_line_before_the_base_is_loaded(
     files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
     monkeypatch.setattr("lit_cory.module.load_model", lambda *_: pytest.fail("the base was loaded"))
     option, expected = REFUSALS[name]
-    assert main(["fit", *tiny(gpt2_base), option]) == 2
+    assert main(["fit", *tiny(gpt2_base), *option.split()]) == 2
     printed = capfd.readouterr().err
     error = [line for line in printed.splitlines() if "error" in line.lower()]
     assert len(error) == 1, printed
