@@ -25,7 +25,7 @@ from lit_cory.data import ImdbDataModule, QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.module import CoryLightningModule
 from lit_cory.run_folder import make_run_folder
-from lit_cory.summary import print_summary, summary_frame
+from lit_cory.summary import print_answers, print_summary, summary_frame
 
 # A run is one epoch of the trainer, as many batches long as there are rollouts; all of the trainer's counts of batches
 # are counts of rollouts. The sanity check is the held-out evaluation before training, so it takes all batches.
@@ -99,7 +99,11 @@ class CoryCLI(LightningCLI):
             trainer_defaults=TRAINER_DEFAULTS,
             seed_everything_default=0,
             auto_configure_optimizers=False,
-            parser_kwargs={"exit_on_error": False, **{name: {"exit_on_error": False} for name in names}},
+            parser_kwargs={
+                "prog": "lit-cory",
+                "exit_on_error": False,
+                **{name: {"exit_on_error": False} for name in names},
+            },
             args=args,
         )
 
@@ -190,6 +194,8 @@ class CoryCLI(LightningCLI):
         if self.model.held_out_at != self.model.rollouts_done:
             self.trainer.validate(self.model, datamodule=self.datamodule, verbose=False)
         frame = summary_frame(self.model.agent_names, self.model.before, self.model.held_out)
+        model = self.model
+        print_answers(self.datamodule.val_queries[:3], model.agent_names, model.before, model.held_out)
         print_summary(frame)
         frame.to_csv(self.run_folder / "summary.csv", index=False)
         if isinstance(self.trainer.logger, TensorBoardLogger):

@@ -35,7 +35,8 @@ class CoryLightningModule(L.LightningModule):
     optimization, one optimizer an agent, in the order of the agents' names.
 
     Args:
-        base: the model that every agent starts from: hub id, local folder, or bundled:smollm2-135m.
+        base: the model that every agent starts from: hub id, local folder, bundled:smollm2-135m or
+            bundled:gemma3-270m.
         rollouts: length of the run.
         agents: how many agents; 1 is single-agent PPO, 2 is CORY.
         policy: shared_lora: adapters on one frozen base; full: a full copy of the base each, as in the original.

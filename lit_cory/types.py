@@ -16,6 +16,11 @@ Prompt = str | list[Message]
 """What one role reads: plain text that the model continues, or the turns of a chat for models with a chat template."""
 
 
+def one_line(text: str) -> str:
+    """``text`` without line breaks and other characters that a terminal would act on."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 @dataclass(frozen=True)
 class Query:
     """One job for the team.

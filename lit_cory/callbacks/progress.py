@@ -37,6 +37,22 @@ class RolloutProgressBar(RichProgressBar):
 class ProgressLines(L.Callback):
     """Where output is no terminal (a log file, CI): about one line of progress in twenty rollouts' worth of a run."""
 
+    def on_sanity_check_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Say what takes its time before the first rollout."""
+        self.say_evaluation(trainer, "before training")
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Say what takes its time between rollouts."""
+        assert isinstance(pl_module, CoryLightningModule)
+        if not trainer.sanity_checking:
+            self.say_evaluation(trainer, f"after rollout {pl_module.rollouts_done}")
+
+    def say_evaluation(self, trainer: L.Trainer, when: str) -> None:
+        """Print one line about a held-out evaluation."""
+        queries = len(getattr(trainer.datamodule, "val_queries", []))  # type: ignore[attr-defined]
+        if not sys.stdout.isatty():
+            print(f"evaluating each agent alone on {queries} held-out queries, {when} ...", flush=True)
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Take the time."""
         del trainer

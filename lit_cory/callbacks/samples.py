@@ -9,7 +9,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lit_cory.evaluation import sampling_stream
 from lit_cory.module import CoryLightningModule
 from lit_cory.team import role_name
-from lit_cory.types import Query
+from lit_cory.types import Query, one_line
 
 
 class SampleTable(L.Callback):
@@ -62,5 +62,4 @@ def markdown_table(rows: list[dict[str, str]]) -> str:
 
 def escape(text: str) -> str:
     """One line without characters that Markdown or a terminal would take for its own."""
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    return printable.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
