@@ -67,18 +67,18 @@ def read_files(files: Iterable[Path], columns: Columns) -> Iterator[Row]:
         yield from _rows(_batches(path, columns), str(path), columns)
 
 
-def read_hub(name: str, part: str, columns: Columns) -> Iterator[Row]:
-    """The rows of one part ("train", "test") of a data set on the hub.
+def read_hub(name: str, part: str, columns: Columns, subset: str | None = None) -> Iterator[Row]:
+    """The rows of one part ("train", "test") of a data set on the hub, of one of its subsets where it has several.
 
     Raises:
-        UserError: the hub is out of reach, an unknown name or part, a missing column, a cell that isn't text.
+        UserError: the hub is out of reach, an unknown name, subset or part, a missing column, a cell that isn't text.
     """
     import datasets  # slow to import, and not needed for bundled data
 
     if not constants.is_offline_mode():  # switched off, the library may still have it in its cache
         require_hub("dataset", name, "data.source", _LOCAL)
     try:
-        data = datasets.load_dataset(name, split=part)
+        data = datasets.load_dataset(name, subset, split=part)
     except Exception as error:  # the library raises a dozen kinds
         raise UserError(
             f"data.source={name}: it can't be fetched ({_line(error)}); name another, or {_LOCAL}"
