@@ -160,8 +160,17 @@ def spread(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> list[int]:
-    """Token ids of one prompt; a chat goes through the base's chat template."""
+    """Token ids of one prompt; a chat goes through the base's chat template.
+
+    Raises:
+        UserError: for a chat where the base has no chat template.
+    """
     if isinstance(prompt, str):
         return list(tokenizer(prompt)["input_ids"])
+    if tokenizer.chat_template is None:
+        raise UserError(
+            f"model.base={tokenizer.name_or_path}: it has no chat template, and the task writes chats; set "
+            "model.task.chat=false, or use a base that was trained to chat"
+        )
     encoded: Any = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
     return list(encoded["input_ids"])

@@ -218,6 +218,15 @@ def test_prompts_that_do_not_fit_are_refused_in_one_line(gpt2_base: Path) -> Non
         agent.generate(["", "The"], 8)
 
 
+def test_a_chat_goes_through_the_template_of_a_base_that_has_one(tmp_path: Path, gpt2_base: Path) -> None:
+    chat = [{"role": "user", "content": "What?"}]
+    agent = make_agents(make_base(tmp_path / "chat", "gpt2", chat=True), 1)[0]
+    ids, mask = agent.encode([chat], 4)
+    assert agent.tokenizer.decode(ids[0][mask[0]]) == "<user>What?<|end|>\n<assistant>"
+    with pytest.raises(UserError, match=r"no chat template.*model\.task\.chat=false"):
+        make_agents(gpt2_base, 1)[0].encode([chat], 4)
+
+
 def test_non_finite_logits_name_agent_and_prompt(gpt2_base: Path) -> None:
     agent = make_agents(gpt2_base, 1)[0]
     with torch.no_grad():
