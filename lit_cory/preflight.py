@@ -23,10 +23,22 @@ def check_settings(module: CoryLightningModule) -> None:
     Raises:
         UserError: for the first key that can't be used.
     """
+    for good, key, value, want in requirements(module):
+        if not good:
+            raise UserError(f"{key}={value}: must be {want}")
+    if (warning := module.kl.warning()) is not None:
+        warnings.warn(warning, stacklevel=2)
+    config = load_config(module.base)
+    if module.policy == "shared_lora":
+        lora_targets(config, module.lora.target_modules)
+
+
+def requirements(module: CoryLightningModule) -> list[tuple[bool, str, object, str]]:
+    """What each key must be: whether it is, the key, its value, and the words for it."""
     low, high = module.response_tokens
     update, team = module.update_settings, module.team_settings
     agents = len(module.agent_names)
-    wants = [
+    return [
         (
             module.policy != "full" or module.dtype_name in ("auto", "float32"),
             "model.dtype",
@@ -59,14 +71,6 @@ def check_settings(module: CoryLightningModule) -> None:
             f"a row a role, each of {agents} numbers",
         ),
     ]
-    for good, key, value, want in wants:
-        if not good:
-            raise UserError(f"{key}={value}: must be {want}")
-    if (warning := module.kl.warning()) is not None:
-        warnings.warn(warning, stacklevel=2)
-    config = load_config(module.base)
-    if module.policy == "shared_lora":
-        lora_targets(config, module.lora.target_modules)
 
 
 def check_with_data(module: CoryLightningModule, queries: Sequence[Query], batch_size: int) -> None:
