@@ -128,7 +128,7 @@ class CoryCLI(LightningCLI):
         parser.set_defaults(
             {"data": {"class_path": "lit_cory.data.ImdbDataModule", "init_args": {"source": "bundled:openings"}}}
         )
-        parser.link_arguments("model.base", "data.init_args.tokenizer")
+        parser.link_arguments("model.base", "data.init_args.tokenizer", compute_fn=first_base)
 
     def _parse_ckpt_path(self) -> None:
         """Leave the keys as the user gave them, where Lightning would let those in the checkpoint win."""
@@ -207,6 +207,11 @@ class CoryCLI(LightningCLI):
         print_summary(summary_frame(self.model.agent_names, [], self.model.held_out))
 
     after_test = after_validate
+
+
+def first_base(base: list[str] | str) -> str:
+    """The base whose tokenizer cuts prompts, in a team of different ones too."""
+    return base if isinstance(base, str) else base[0]
 
 
 __all__ = ["CoryCLI", "ImdbDataModule"]

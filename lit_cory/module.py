@@ -16,9 +16,8 @@ from lit_cory.data import QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.evaluation import HeldOut, evaluate_alone
 from lit_cory.kl_control import KLSettings, ScoreScaling
-from lit_cory.policies import LoraSettings, Policy, full_policies, shared_lora_policies
-from lit_cory.policies.forward import check_head
-from lit_cory.policies.loading import load_model, load_tokenizer
+from lit_cory.policies import LoraSettings, Policy, PolicySettings, build_policies
+from lit_cory.policies.quantization import Quantization
 from lit_cory.preflight import check_settings, check_with_data
 from lit_cory.rollout_stats import rollout_scalars
 from lit_cory.tasks import SentimentTask, Task
@@ -36,12 +35,13 @@ class CoryLightningModule(L.LightningModule):
 
     Args:
         base: the model that every agent starts from: hub id, local folder, bundled:smollm2-135m or
-            bundled:gemma3-270m.
+            bundled:gemma3-270m. Or a list of them, one an agent: a team of different models, between which text passes.
         rollouts: length of the run.
         agents: how many agents; 1 is single-agent PPO, 2 is CORY.
         policy: shared_lora: adapters on one frozen base; full: a full copy of the base each, as in the original.
         dtype: of the frozen base; auto takes bfloat16 where the machine computes it natively, else float32. What is
             trained is float32 always.
+        quantization: of the frozen base of shared_lora, through bitsandbytes: nf4 (4 bits a weight) or int8.
         lora: the adapters of shared_lora.
         temperature: of the policies, in sampling and scoring alike.
         response_tokens: lowest and highest limit of new tokens, drawn uniformly each rollout, both ends included.
@@ -61,11 +61,12 @@ class CoryLightningModule(L.LightningModule):
 
     def __init__(
         self,
-        base: str = "bundled:smollm2-135m",
+        base: list[str] | str = "bundled:smollm2-135m",
         rollouts: int = 100,
         agents: int = 2,
         policy: Literal["shared_lora", "full"] = "shared_lora",
         dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
+        quantization: Quantization = "none",
         lora: LoraSettings = LoraSettings(),
         temperature: float = 1.0,
         response_tokens: tuple[int, int] = (4, 16),
@@ -83,8 +84,8 @@ class CoryLightningModule(L.LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.base, self.policy, self.dtype_name, self.lora = base, policy, dtype, lora
-        self.rollouts, self.temperature, self.response_tokens = rollouts, temperature, response_tokens
+        self.base, self.rollouts, self.response_tokens = base, rollouts, response_tokens
+        self.policy_settings = PolicySettings(policy, dtype, quantization, lora, temperature)
         self.task, self.team_settings, self.algorithm, self.kl = task, team, algorithm, kl
         self.score_scaling, self.update_settings = score_scaling, update
         self.lr, self.lr_schedule, self.warmup_rollouts = lr, lr_schedule, warmup_rollouts
@@ -117,21 +118,17 @@ class CoryLightningModule(L.LightningModule):
             return
         # The trainer moves the module to its device after this, too late for the choice of dtype and for the task.
         device = self.device if self._trainer is None else self.trainer.strategy.root_device
-        tokenizer = load_tokenizer(self.base)
-        # Full copies are trained themselves, and what is trained is fp32.
-        dtype = "float32" if self.policy == "full" else self.dtype_name
-        base = load_model(self.base, dtype, device)
-        check_head(base, self.base)
-        if self.policy == "full":
-            self.policies.extend(full_policies(base, tokenizer, self.agent_names, self.temperature))
-        else:
-            self.policies.extend(shared_lora_policies(base, tokenizer, self.agent_names, self.lora, self.temperature))
+        self.policies.extend(build_policies(self.bases(), self.agent_names, self.policy_settings, device))
         self.task.prepare(device)
         self.team = Team(self.agents(), self.task, self.team_settings, self.response_tokens)
         self.updates = [
             AgentUpdate(agent, self.algorithm, self.update_settings, self.kl, self.score_scaling)
             for agent in self.agents()
         ]
+
+    def bases(self) -> list[str]:
+        """The base of each agent."""
+        return [self.base] * len(self.agent_names) if isinstance(self.base, str) else self.base
 
     def agents(self) -> list[Policy]:
         """The agents by index."""

@@ -28,32 +28,40 @@ def check_settings(module: CoryLightningModule) -> None:
             raise UserError(f"{key}={value}: must be {want}")
     if (warning := module.kl.warning()) is not None:
         warnings.warn(warning, stacklevel=2)
-    config = load_config(module.base)
-    if module.policy == "shared_lora":
-        lora_targets(config, module.lora.target_modules)
+    for base in dict.fromkeys(module.bases()):
+        config = load_config(base)
+        if module.policy_settings.policy == "shared_lora":
+            lora_targets(config, module.policy_settings.lora.target_modules)
 
 
 def requirements(module: CoryLightningModule) -> list[tuple[bool, str, object, str]]:
     """What each key must be: whether it is, the key, its value, and the words for it."""
     low, high = module.response_tokens
-    update, team = module.update_settings, module.team_settings
-    agents = len(module.agent_names)
+    update, team, policies = module.update_settings, module.team_settings, module.policy_settings
+    agents, bases = len(module.agent_names), len(module.bases())
     return [
         (
-            module.policy != "full" or module.dtype_name in ("auto", "float32"),
+            policies.policy != "full" or policies.dtype in ("auto", "float32"),
             "model.dtype",
-            module.dtype_name,
+            policies.dtype,
             "auto or float32 with model.policy=full, whose copies are trained in float32",
+        ),
+        (
+            policies.policy != "full" or policies.quantization == "none",
+            "model.quantization",
+            policies.quantization,
+            "none with model.policy=full, which trains the weights that it would round",
         ),
         (module.rollouts >= 1, "model.rollouts", module.rollouts, "at least 1"),
         (agents >= 1, "model.agents", agents, "at least 1"),
+        (bases == agents, "model.base", module.base, f"one name, or one an agent ({agents})"),
         (1 <= low <= high, "model.response_tokens", [low, high], "1 <= lowest <= highest"),
-        (module.temperature > 0, "model.temperature", module.temperature, "above 0"),
+        (policies.temperature > 0, "model.temperature", policies.temperature, "above 0"),
         (module.lr >= 0, "model.lr", module.lr, "0 or above"),
         (module.kl.coef >= 0, "model.kl.coef", module.kl.coef, "0 or above"),
         (module.kl.target > 0, "model.kl.target", module.kl.target, "above 0"),
         (module.kl.horizon > 0, "model.kl.horizon", module.kl.horizon, "above 0"),
-        (module.lora.r >= 1, "model.lora.r", module.lora.r, "at least 1"),
+        (policies.lora.r >= 1, "model.lora.r", policies.lora.r, "at least 1"),
         (update.epochs >= 1, "model.update.epochs", update.epochs, "at least 1"),
         ((update.minibatch_size or 1) >= 1, "model.update.minibatch_size", update.minibatch_size, "at least 1"),
         (update.max_grad_norm > 0, "model.update.max_grad_norm", update.max_grad_norm, "above 0"),
@@ -85,18 +93,16 @@ def check_with_data(module: CoryLightningModule, queries: Sequence[Query], batch
             f"model.update.minibatch_size={minibatch} is larger than the rollout of data.batch_size={batch_size} "
             "queries; lower it, or leave it null for the whole rollout"
         )
-    limit = max_positions(load_config(module.base))
-    if limit is None or not queries:
-        return
-    tokenizer = load_tokenizer(module.base)
     earlier = len(module.agent_names) - 1 if module.team_settings.knowledge_transfer else 0
     # Tokens grow with characters closely enough that the longest prompt is among the few longest texts.
     longest = sorted(queries, key=lambda query: len(query.text))[-8:]
-    prompts = [len(prompt_ids(tokenizer, module.task.prompt(query, [""] * earlier))) for query in longest]
-    needed = max(prompts) + (earlier + 1) * module.response_tokens[1]
-    if needed > limit:
-        raise UserError(
-            f"the last role may need {needed} tokens (prompt {max(prompts)}, {earlier + 1} answers of up to "
-            f"{module.response_tokens[1]}), and {module.base} has {limit} positions; shorten the prompts (data), "
-            "the answers (model.response_tokens) or the team (model.agents)"
-        )
+    for base in dict.fromkeys(module.bases()):
+        tokenizer, limit = load_tokenizer(base), max_positions(load_config(base))
+        prompts = [len(prompt_ids(tokenizer, module.task.prompt(query, [""] * earlier))) for query in longest]
+        needed = max(prompts, default=0) + (earlier + 1) * module.response_tokens[1]
+        if limit is not None and needed > limit:
+            raise UserError(
+                f"the last role may need {needed} tokens (prompt {max(prompts)}, {earlier + 1} answers of up to "
+                f"{module.response_tokens[1]}), and {base} has {limit} positions; shorten the prompts (data), "
+                "the answers (model.response_tokens) or the team (model.agents)"
+            )

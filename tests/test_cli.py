@@ -224,7 +224,7 @@ def test_bad_input_gives_one_line_before_the_base_is_loaded(
     (place / "old" / "events").write_text("someone's run")
     (place / "file").write_text("")
     files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
-    monkeypatch.setattr("lit_cory.module.load_model", lambda *_: pytest.fail("the base was loaded"))
+    monkeypatch.setattr("lit_cory.module.build_policies", lambda *_: pytest.fail("the base was loaded"))
     option, expected = REFUSALS[name]
     assert main(["fit", *tiny(gpt2_base), *option.split()]) == 2
     printed = capfd.readouterr().err

@@ -27,6 +27,7 @@ from transformers.pytorch_utils import Conv1D
 from lit_cory.errors import UserError
 from lit_cory.hub import hub_model
 from lit_cory.policies import bundled
+from lit_cory.policies.quantization import Quantization, keep_gradients, loading_options
 from lit_cory.policies.quirks import contiguous_input, give_pad_token, neutralise_generation, without_bars
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -93,13 +94,16 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_model(name: str, dtype: str = "auto", device: torch.device | str = "cpu") -> PreTrainedModel:
+def load_model(
+    name: str, dtype: str = "auto", device: torch.device | str = "cpu", quantization: Quantization = "none"
+) -> PreTrainedModel:
     """The frozen causal language model of a base, in evaluation mode, ready to be sampled without filtering.
 
     Args:
         name: the base.
         dtype: float32, bfloat16, float16, or auto (see ``auto_dtype``); whatever dtype the weights were saved in.
         device: where to put it.
+        quantization: of the linear layers of its blocks.
 
     Raises:
         UserError: for an unknown base or dtype, a hub out of reach, and weights that are missing, incomplete,
@@ -108,13 +112,15 @@ def load_model(name: str, dtype: str = "auto", device: torch.device | str = "cpu
     if dtype != "auto" and dtype not in DTYPES:
         raise UserError(f"model.dtype={dtype}: must be auto, {', '.join(DTYPES)}")
     source, tokenizer = _source(name), load_tokenizer(name)
+    kept = auto_dtype(device) if dtype == "auto" else DTYPES[dtype]
     _refuse_pickle(name, source["pretrained_model_name_or_path"])
     model: Any
     report: dict[str, Any]
     with _one_line(name), without_bars():
         model, report = AutoModelForCausalLM.from_pretrained(  # type: ignore[misc]
             **source,
-            dtype=auto_dtype(device) if dtype == "auto" else DTYPES[dtype],
+            **loading_options(quantization, kept, device),
+            dtype=kept,
             use_safetensors=True,
             output_loading_info=True,
         )
@@ -126,8 +132,10 @@ def load_model(name: str, dtype: str = "auto", device: torch.device | str = "cpu
     model.name_or_path = resolve_base(name)  # what an export names: a hub id even if the hub's cache was read
     neutralise_generation(model, tokenizer)
     model.get_output_embeddings().register_forward_pre_hook(contiguous_input)
-    loaded: PreTrainedModel = model.requires_grad_(False).eval().to(device)
-    return loaded
+    keep_gradients(model)
+    # A quantised model lies on its device already, and refuses to be moved.
+    loaded: PreTrainedModel = model.requires_grad_(False).eval()
+    return loaded if quantization != "none" else model.to(device)  # type: ignore[no-any-return]
 
 
 def auto_dtype(device: torch.device | str) -> torch.dtype:
