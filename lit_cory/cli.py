@@ -1,12 +1,14 @@
-"""The command line: ``python -m lit_cory fit|validate|test|bench --config ...``; every key in YAML or as an option."""
+"""The command line: ``python -m lit_cory fit|validate|test|bench|export|generate``; every key in YAML or an option."""
 
 import sys
-from collections.abc import Iterator
+from argparse import SUPPRESS
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import lightning as L
+import pandas as pd
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -20,12 +22,16 @@ from lit_cory.callbacks import (
     RolloutProgressBar,
     SampleTable,
 )
-from lit_cory.commands import bench
+from lit_cory.commands.arguments import complete
+from lit_cory.commands.trainer import CoryTrainer
 from lit_cory.data import ImdbDataModule, QueryDataModule
 from lit_cory.errors import UserError
+from lit_cory.evaluation import Tables
 from lit_cory.module import CoryLightningModule
+from lit_cory.results import answers_frame, summary_frame, write_results
 from lit_cory.run_folder import make_run_folder
-from lit_cory.summary import print_answers, print_summary, summary_frame
+from lit_cory.summary import print_answers, print_summary
+from lit_cory.types import Query
 
 # A run is one epoch of the trainer, as many batches long as there are rollouts; all of the trainer's counts of batches
 # are counts of rollouts. The sanity check is the held-out evaluation before training, so it takes all batches.
@@ -65,23 +71,6 @@ class SaveRunConfig(SaveConfigCallback):
             super().setup(trainer, pl_module, stage)
 
 
-class CoryTrainer(L.Trainer):
-    """Lightning's trainer, and what else the command line can do with a module and its data."""
-
-    def bench(
-        self, model: CoryLightningModule, datamodule: QueryDataModule, repeat: int = 5, json: str | None = None
-    ) -> None:
-        """Measure seconds per rollout by phase, and peak memory.
-
-        Args:
-            model: the module.
-            datamodule: its data.
-            repeat: rollouts to measure, after one that warms up.
-            json: a file to write the figures to.
-        """
-        bench.report(bench.bench(model, datamodule, repeat), json)
-
-
 class CoryCLI(LightningCLI):
     """LightningCLI with run folders, exchange, samples and a summary at the end."""
 
@@ -111,7 +100,16 @@ class CoryCLI(LightningCLI):
     def subcommands() -> dict[str, set[str]]:
         """Training and the two evaluations, with the arguments that are not for the command line."""
         names = LightningCLI.subcommands()
-        return {name: names[name] for name in ("fit", "validate", "test")} | {"bench": {"model", "datamodule"}}
+        own = {name: {"model", "datamodule"} for name in ("bench", "export", "generate")}
+        return {name: names[name] for name in ("fit", "validate", "test")} | own
+
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        """Let every subcommand read the configuration that ``fit`` saves: keys that it lacks are taken and not used."""
+        parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        for key in ("ckpt_path", "weights_only"):
+            if key not in self._subcommand_method_arguments[subcommand]:
+                parser.add_argument(f"--{key}", default=None, help=SUPPRESS)
+        return parser
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run folder and the callbacks that have keys; tie keys that must agree."""
@@ -119,7 +117,8 @@ class CoryCLI(LightningCLI):
             "--run_folder",
             type=str | None,
             default=None,
-            help="Where a training run's files go, new or empty; left out, the first free of runs/NAME/0, /1 ...",
+            help="Where the files go, new or empty; left out, the first free of runs/NAME/0, /1 ... for training, and "
+            "of validate/0, test/0 ... beside the checkpoint's folder for evaluation",
         )
         # In the order they act after a rollout: a checkpoint must hold the roles of the next one.
         parser.add_lightning_class_args(SampleTable, "samples")
@@ -129,6 +128,10 @@ class CoryCLI(LightningCLI):
             {"data": {"class_path": "lit_cory.data.ImdbDataModule", "init_args": {"source": "bundled:openings"}}}
         )
         parser.link_arguments("model.base", "data.init_args.tokenizer", compute_fn=first_base)
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse what was typed, after a run's own configuration where only its checkpoint is named."""
+        self.config = parser.parse_args(complete(sys.argv[1:] if args is None else args))
 
     def _parse_ckpt_path(self) -> None:
         """Leave the keys as the user gave them, where Lightning would let those in the checkpoint win."""
@@ -143,9 +146,10 @@ class CoryCLI(LightningCLI):
         if checkpoint is not None and not Path(checkpoint).is_file():
             raise UserError(f"ckpt_path={checkpoint}: no such file; name a checkpoint below a run folder")
         self.run_folder: Path | None = None
-        if self.subcommand == "fit":
+        if self.subcommand in ("fit", "validate", "test"):
             files = config.get("config") or []
-            self.run_folder = make_run_folder(config.run_folder, str(files[0]) if files else None)
+            file = str(files[0]) if files else None
+            self.run_folder = make_run_folder(config.run_folder, file, self.subcommand, checkpoint)
 
     def instantiate_classes(self) -> None:
         """Make module, data and trainer; a run folder is taken away again where that fails."""
@@ -174,7 +178,8 @@ class CoryCLI(LightningCLI):
         config: Namespace = self.config_init[self.subcommand].trainer
         callbacks: list[L.Callback] = [RolloutProgressBar()] if terminal else []
         logger: Any = False
-        if self.run_folder is not None:
+        if self.subcommand == "fit":
+            assert self.run_folder is not None
             callbacks += [CurveLayout()] if terminal else [CurveLayout(), ProgressLines()]
             logger = config.logger
             if logger is None or logger is True:
@@ -193,20 +198,41 @@ class CoryCLI(LightningCLI):
         assert self.run_folder is not None
         if self.model.held_out_at != self.model.rollouts_done:
             self.trainer.validate(self.model, datamodule=self.datamodule, verbose=False)
-        frame = summary_frame(self.model.agent_names, self.model.before, self.model.held_out)
-        model = self.model
-        print_answers(self.datamodule.val_queries[:3], model.agent_names, model.before, model.held_out)
-        print_summary(frame)
-        frame.to_csv(self.run_folder / "summary.csv", index=False)
+        frame = self.write_results(self.datamodule.val_queries, self.model.before)
+        print_answers(self.datamodule.val_queries[:3], self.model.agent_names, self.model.before, self.model.held_out)
+        print_summary(frame, chief_only=True)
         if isinstance(self.trainer.logger, TensorBoardLogger):
             print(f"Curves: {plot_curves(read_run(self.run_folder), self.run_folder / 'curves.png')}")
         print(f"Run folder: {self.run_folder} (tensorboard --logdir {self.run_folder})")
 
     def after_validate(self) -> None:
-        """Print what each agent does alone."""
-        print_summary(summary_frame(self.model.agent_names, [], self.model.held_out))
+        """Print and keep what the agents do on the held-out choice."""
+        self.report(self.datamodule.val_queries)
 
-    after_test = after_validate
+    def after_test(self) -> None:
+        """Print and keep what the agents do on all held-out queries."""
+        self.report(self.datamodule.held_out_queries)
+
+    def report(self, queries: Sequence[Query]) -> None:
+        """Print the whole summary, and say where the answers lie."""
+        print_summary(self.write_results(queries, {}))
+        print(f"Results: {self.run_folder} (summary.csv, summary.json, answers.csv)")
+
+    def write_results(self, queries: Sequence[Query], before: Tables) -> pd.DataFrame:
+        """Write summary and answers into the run folder; returns the summary."""
+        model, task = self.model, self.model.task
+        assert self.run_folder is not None
+        pass_at = model.evaluation.pass_at
+        frame = summary_frame(model.agent_names, before, model.held_out, pass_at, task.WAYS)
+        facts = {
+            "base": model.base,
+            "rollouts": model.rollouts_done,
+            "checkpoint": self.config[self.subcommand].get("ckpt_path"),
+            "samples": model.evaluation.samples,
+            "data": self.datamodule.source,
+        }
+        write_results(self.run_folder, frame, answers_frame(queries, model.held_out), facts)
+        return frame
 
 
 def first_base(base: list[str] | str) -> str:

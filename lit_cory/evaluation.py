@@ -1,33 +1,59 @@
-"""Each agent alone on held-out queries: the numbers that runs are compared by."""
+"""Agents on held-out queries, alone and after each other: the numbers that runs are compared by."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 
 import torch
 
 from lit_cory.team import Team
-from lit_cory.types import Query
+from lit_cory.types import Query, Response
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What is asked of the agents at each held-out evaluation. Each agent alone on the query is always asked.
+
+    Attributes:
+        samples: answers that each agent samples to each query.
+        pass_at: the k of pass@k, none above ``samples``; only for tasks whose answers are right or wrong.
+        greedy: also one answer a query by greedy decoding, whose KL says nothing and is left out.
+        team: also the observers after the roles before them.
+        seed: of the sampling.
+    """
+
+    samples: int = 1
+    pass_at: tuple[int, ...] = (1,)
+    greedy: bool = False
+    team: bool = False
+    seed: int = 0
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """One agent alone on held-out queries, an entry a query.
+    """One answer of an agent to each held-out query, an entry a query.
 
     Attributes:
         score: the task's score.
-        ref_kl: nats, k1 summed over the response, of the agent against the reference.
+        ref_kl: nats, k1 summed over the response, of the agent against the reference; NaN for greedy answers.
         combined: score - combined_kl_coef * ref_kl.
         length: response tokens.
+        cut_off: 1.0 where an answer did not end itself.
         texts: the answers.
+        correct, answer, given, ran_on: of the task's verdicts; empty for tasks without.
     """
 
     score: list[float]
     ref_kl: list[float]
     combined: list[float]
     length: list[float]
+    cut_off: list[float]
     texts: list[str]
+    correct: list[bool]
+    answer: list[str | None]
+    given: list[str]
+    ran_on: list[bool]
 
     def __add__(self, other: "HeldOut") -> "HeldOut":
         """The queries of both, in order."""
@@ -35,13 +61,40 @@ class HeldOut:
 
     def means(self) -> dict[str, float]:
         """What is logged: the mean of each number, and the share of distinct answers."""
-        return {
-            "score": fmean(self.score),
-            "ref_kl": fmean(self.ref_kl),
-            "combined": fmean(self.combined),
-            "response_length": fmean(self.length),
-            "distinct": len(set(self.texts)) / len(self.texts),
+        numbers = {
+            "score": self.score,
+            "ref_kl": self.ref_kl,
+            "combined": self.combined,
+            "response_length": self.length,
+            "cut_off": self.cut_off,
+            "accuracy": [float(right) for right in self.correct],
         }
+        means = {name: fmean(values) for name, values in numbers.items() if values}
+        means["distinct"] = len(set(self.texts)) / len(self.texts)
+        return {name: value for name, value in means.items() if value == value}
+
+
+Tables = dict[str, list[HeldOut]]
+"""What an evaluation found: by who answered how (``agent_0``, ``agent_0 greedy``, ``agent_1 after agent_0``), an entry
+a sample."""
+
+
+def means(tables: Tables) -> dict[str, float]:
+    """The scalars ``NAME/KEY`` of every table, over all its samples; a name's spaces become underscores."""
+    pooled = {name: sum(samples[1:], start=samples[0]) for name, samples in tables.items()}
+    return {
+        f"{name.replace(' ', '_')}/{key}": value
+        for name, table in pooled.items()
+        for key, value in table.means().items()
+    }
+
+
+def joined(parts: Sequence[Tables]) -> Tables:
+    """The queries of all parts, in order."""
+    return {
+        name: [sum((part[name][i] for part in parts[1:]), start=first) for i, first in enumerate(samples)]
+        for name, samples in parts[0].items()
+    }
 
 
 @contextmanager
@@ -52,26 +105,76 @@ def sampling_stream(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-@torch.no_grad()
-def evaluate_alone(team: Team, agent: int, queries: Sequence[Query], combined_kl_coef: float, seed: int) -> HeldOut:
-    """Let one agent answer ``queries`` from s0 alone, with the highest limit of new tokens.
+class Evaluator:
+    """Asks a team's agents as the settings say.
 
     Args:
-        team: the team it belongs to.
-        agent: its index.
-        queries: one batch.
+        team: the agents and their task.
+        settings: how they are asked.
         combined_kl_coef: weight of the KL in the combined reward.
-        seed: of the sampling; the same for every agent and every evaluation, so that their differences are paired.
     """
-    policy = team.policies[agent]
-    with sampling_stream(seed, policy.device):
-        response, score = team.alone(agent, queries, team.response_tokens[1])
-    drift = policy.score(response).logprobs - policy.reference_scores(response).logprobs
-    ref_kl = drift.sum(dim=1)
-    return HeldOut(
-        score=score.tolist(),
-        ref_kl=ref_kl.tolist(),
-        combined=(score - combined_kl_coef * ref_kl).tolist(),
-        length=response.mask.sum(dim=1).tolist(),
-        texts=response.texts,
-    )
+
+    def __init__(self, team: Team, settings: EvaluationSettings, combined_kl_coef: float) -> None:
+        self.team, self.settings, self.combined_kl_coef = team, settings, combined_kl_coef
+
+    @torch.no_grad()
+    def run(self, queries: Sequence[Query], batch: int, twins: Sequence[int]) -> Tables:
+        """Let the agents answer one batch of queries, with the highest limit of new tokens.
+
+        Args:
+            queries: the batch.
+            batch: its number. All agents, and all evaluations, sample it from the same streams, so that differences are
+                paired.
+            twins: for each agent, the first that equals it, itself or one before it; equals are asked once.
+        """
+        tables: Tables = {}
+        limit, team = self.team.response_tokens[1], self.team
+        ways = [False] * self.settings.samples + [True] * self.settings.greedy
+        for number, greedy in enumerate(ways):
+            for agent, policy in enumerate(team.policies):
+                if twins[agent] == agent:
+                    with self.stream(batch, number):
+                        response = team.alone(agent, queries, limit, greedy=greedy)
+                    held_out = self.judge(agent, queries, response, greedy)
+                else:
+                    held_out = tables[named(team.policies[twins[agent]].name, greedy)][-1]
+                tables.setdefault(named(policy.name, greedy), []).append(held_out)
+            if self.settings.team:
+                with self.stream(batch, number):
+                    responses = team.answers(queries, limit, greedy=greedy)
+                names = [team.policies[agent].name for agent in team.order]
+                for role, agent in enumerate(team.order[1:], start=1):
+                    name = named(f"{names[role]} after {' and '.join(names[:role])}", greedy)
+                    tables.setdefault(name, []).append(self.judge(agent, queries, responses[role], greedy))
+        return tables
+
+    def stream(self, batch: int, sample: int) -> AbstractContextManager[None]:
+        """The random stream of one sample of one batch."""
+        seed = self.settings.seed * 1_000_003 + batch + sample * 1_000_000_007
+        return sampling_stream(seed, self.team.policies[0].device)
+
+    def judge(self, agent: int, queries: Sequence[Query], response: Response, greedy: bool) -> HeldOut:
+        """Scores, KL and verdicts of answers given."""
+        policy, task = self.team.policies[agent], self.team.task
+        score = self.team.score(queries, response)
+        ref_kl = torch.full_like(score, float("nan"))
+        if not greedy:
+            ref_kl = (policy.score(response).logprobs - policy.reference_scores(response).logprobs).sum(dim=1)
+        verdicts = task.verdicts(queries, response.texts)
+        return HeldOut(
+            score=score.tolist(),
+            ref_kl=ref_kl.tolist(),
+            combined=(score - self.combined_kl_coef * ref_kl).tolist(),
+            length=response.mask.sum(dim=1).tolist(),
+            cut_off=(~response.ended).float().tolist(),
+            texts=response.texts,
+            correct=[verdict.correct for verdict in verdicts],
+            answer=[verdict.answer for verdict in verdicts],
+            given=[verdict.given for verdict in verdicts],
+            ran_on=[verdict.ran_on for verdict in verdicts],
+        )
+
+
+def named(name: str, greedy: bool) -> str:
+    """The name of a table."""
+    return f"{name} greedy" if greedy else name

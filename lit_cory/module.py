@@ -14,7 +14,7 @@ from transformers import get_scheduler
 from lit_cory.algorithms import PPO, Algorithm
 from lit_cory.data import QueryDataModule
 from lit_cory.errors import UserError
-from lit_cory.evaluation import HeldOut, evaluate_alone
+from lit_cory.evaluation import EvaluationSettings, Evaluator, HeldOut, Tables, joined, means
 from lit_cory.kl_control import KLSettings, ScoreScaling
 from lit_cory.policies import LoraSettings, Policy, PolicySettings, build_policies
 from lit_cory.policies.quantization import Quantization
@@ -56,7 +56,7 @@ class CoryLightningModule(L.LightningModule):
         lr_schedule: over the rollouts of the run.
         warmup_rollouts: rollouts over which the learning rate rises from 0.
         combined_kl_coef: weight of the KL in the combined reward that is logged; keep it equal in runs to be compared.
-        evaluation_seed: of the sampling of held-out answers.
+        evaluation: how agents are asked on held-out queries.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class CoryLightningModule(L.LightningModule):
         lr_schedule: Literal["constant", "linear", "cosine"] = "constant",
         warmup_rollouts: int = 0,
         combined_kl_coef: float = 0.05,
-        evaluation_seed: int = 0,
+        evaluation: EvaluationSettings = EvaluationSettings(),
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -89,13 +89,13 @@ class CoryLightningModule(L.LightningModule):
         self.task, self.team_settings, self.algorithm, self.kl = task, team, algorithm, kl
         self.score_scaling, self.update_settings = score_scaling, update
         self.lr, self.lr_schedule, self.warmup_rollouts = lr, lr_schedule, warmup_rollouts
-        self.combined_kl_coef, self.evaluation_seed = combined_kl_coef, evaluation_seed
+        self.combined_kl_coef, self.evaluation = combined_kl_coef, evaluation
         self.agent_names = [f"agent_{i}" for i in range(agents)]
         self.rollouts_done = 0
         self.stopwatch = Stopwatch()
         self.policies = nn.ModuleList()
-        self.before: list[HeldOut] = []
-        self.held_out: list[HeldOut] = []
+        self.before: Tables = {}
+        self.held_out: Tables = {}
         self.held_out_at: int | None = None
         check_settings(self)
 
@@ -118,8 +118,12 @@ class CoryLightningModule(L.LightningModule):
             return
         # The trainer moves the module to its device after this, too late for the choice of dtype and for the task.
         device = self.device if self._trainer is None else self.trainer.strategy.root_device
-        self.policies.extend(build_policies(self.bases(), self.agent_names, self.policy_settings, device))
+        self.build_agents(device)
         self.task.prepare(device)
+
+    def build_agents(self, device: torch.device) -> None:
+        """The agents and the team on ``device``, without what only scoring needs."""
+        self.policies.extend(build_policies(self.bases(), self.agent_names, self.policy_settings, device))
         self.team = Team(self.agents(), self.task, self.team_settings, self.response_tokens)
         self.updates = [
             AgentUpdate(agent, self.algorithm, self.update_settings, self.kl, self.score_scaling)
@@ -195,26 +199,23 @@ class CoryLightningModule(L.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Start the held-out tables anew."""
-        self._batches: list[list[HeldOut]] = [[] for _ in self.agent_names]
+        self._batches: list[Tables] = []
 
     def validation_step(self, queries: list[Query], batch_idx: int) -> None:
-        """Each agent answers the batch alone, from the evaluation's own random stream."""
-        for agent, batches in enumerate(self._batches):
-            seed = self.evaluation_seed * 1_000_003 + batch_idx
-            batches.append(evaluate_alone(self.team, agent, queries, self.combined_kl_coef, seed))
+        """The agents answer the batch, from the evaluation's own random streams."""
+        # Before the first rollout, agents of the same base are equal.
+        bases = self.bases()
+        twins = [bases.index(base) if self.rollouts_done == 0 else agent for agent, base in enumerate(bases)]
+        evaluator = Evaluator(self.team, self.evaluation, self.combined_kl_coef)
+        self._batches.append(evaluator.run(queries, batch_idx, twins))
 
     def on_validation_epoch_end(self) -> None:
         """Put the batches together, and log the means."""
-        self.held_out = [sum(batches[1:], start=batches[0]) for batches in self._batches]
+        self.held_out, self.held_out_at = joined(self._batches), self.rollouts_done
         if self.trainer.sanity_checking and self.rollouts_done == 0:
             self.before = self.held_out
-        scalars = {
-            f"val/{name}/{key}": value
-            for name, table in zip(self.agent_names, self.held_out, strict=True)
-            for key, value in table.means().items()
-        }
-        self.held_out_at = self.rollouts_done
         if self.logger is not None:
+            scalars = {f"val/{name}": value for name, value in means(self.held_out).items()}
             self.logger.log_metrics(scalars, step=self.rollouts_done)
 
     test_step = validation_step
@@ -254,7 +255,7 @@ class CoryLightningModule(L.LightningModule):
             "rollouts_done": self.rollouts_done,
             "order": list(self.team.order),
             "updates": [update.state_dict() for update in self.updates],
-            "before": [vars(table) for table in self.before],
+            "before": {name: [vars(table) for table in samples] for name, samples in self.before.items()},
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -268,7 +269,7 @@ class CoryLightningModule(L.LightningModule):
         self.team.order[:] = saved["order"]
         for update, state in zip(self.updates, saved["updates"], strict=True):
             update.load_state_dict(state)
-        self.before = [HeldOut(**table) for table in saved["before"]]
+        self.before = {name: [HeldOut(**table) for table in samples] for name, samples in saved["before"].items()}
 
 
 def as_list(one_or_many: Any) -> list[Any]:

@@ -38,6 +38,7 @@ def requirements(module: CoryLightningModule) -> list[tuple[bool, str, object, s
     """What each key must be: whether it is, the key, its value, and the words for it."""
     low, high = module.response_tokens
     update, team, policies = module.update_settings, module.team_settings, module.policy_settings
+    evaluation = module.evaluation
     agents, bases = len(module.agent_names), len(module.bases())
     return [
         (
@@ -66,6 +67,20 @@ def requirements(module: CoryLightningModule) -> list[tuple[bool, str, object, s
         ((update.minibatch_size or 1) >= 1, "model.update.minibatch_size", update.minibatch_size, "at least 1"),
         (update.max_grad_norm > 0, "model.update.max_grad_norm", update.max_grad_norm, "above 0"),
         (update.max_skipped >= 1, "model.update.max_skipped", update.max_skipped, "at least 1"),
+        (evaluation.samples >= 1, "model.evaluation.samples", evaluation.samples, "at least 1"),
+        (
+            all(1 <= k <= evaluation.samples for k in evaluation.pass_at),
+            "model.evaluation.pass_at",
+            list(evaluation.pass_at),
+            f"from 1 to the {evaluation.samples} of model.evaluation.samples: n samples say nothing of more draws",
+        ),
+        (
+            not evaluation.team or (agents > 1 and team.knowledge_transfer),
+            "model.evaluation.team",
+            evaluation.team,
+            "false where no agent reads another's answer",
+        ),
+        (team.cut_off_penalty >= 0, "model.team.cut_off_penalty", team.cut_off_penalty, "0 or above"),
         (
             (team.score == "weighted") == (team.weights is not None),
             "model.team.weights",

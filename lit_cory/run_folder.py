@@ -6,22 +6,34 @@ from pathlib import Path
 from lit_cory.errors import UserError
 
 
-def make_run_folder(wanted: str | None, config: str | None) -> Path:
-    """Make the folder of a new run.
+def make_run_folder(
+    wanted: str | None, config: str | None, command: str = "fit", checkpoint: str | None = None
+) -> Path:
+    """Make the folder of a new run or evaluation.
 
     Args:
-        wanted: the folder the user named; it must be new or empty.
+        wanted: the folder the user named; it must be new or empty. An evaluation leaves the name of the run that its
+            checkpoint comes from alone: it stands in that run's saved configuration.
         config: path of the configuration file, which names the run where no folder was named: the first free of
             ``runs/NAME/0``, ``runs/NAME/1`` ...
+        command: ``fit``, or the evaluation, whose folders are ``RUN/validate/0`` and so on beside a checkpoint of RUN,
+            or ``runs/NAME/validate/0`` without one.
+        checkpoint: that an evaluation is of.
 
     Raises:
         UserError: for a folder that can't be made or written, or that already holds something.
     """
+    run = None if checkpoint is None else Path(checkpoint).absolute().parent.parent
+    parent = Path("runs") / run_name(config)
+    if command != "fit":
+        if wanted is not None and Path(wanted).absolute() == run:
+            wanted = None
+        parent = (parent if run is None else run) / command
     try:
-        return named(Path(wanted)) if wanted is not None else numbered(Path("runs") / run_name(config))
+        return named(Path(wanted)) if wanted is not None else numbered(parent)
     except OSError as error:
         raise UserError(
-            f"run_folder={wanted or 'runs'}: can't be written ({error.strerror}); name another with --run_folder"
+            f"run_folder={wanted or parent}: can't be written ({error.strerror}); name another with --run_folder"
         ) from error
 
 

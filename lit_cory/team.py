@@ -24,11 +24,14 @@ class TeamSettings:
             those of later roles, which has the expected gradient of sum and less variance; weighted: see ``weights``.
         weights: for ``weighted``, a row a role: what that role is paid of each role's score.
         knowledge_transfer: whether an agent reads the answers given before its own.
+        cut_off_penalty: taken from an agent's pay for an answer of its own that did not end itself within the limit of
+            new tokens. The score that is logged stays the task's.
     """
 
     score: ops.TeamScore = "sum"
     weights: list[list[float]] | None = None
     knowledge_transfer: bool = True
+    cut_off_penalty: float = 0.0
 
 
 def role_name(role: int) -> str:
@@ -65,25 +68,36 @@ class Team:
 
     def rollout(self, queries: Sequence[Query]) -> list[Rollout]:
         """One batch of queries through the whole team; one record per agent, in role order."""
-        limit = self.draw_limit()
-        responses: list[Response] = []
-        for role, agent in enumerate(self.order):
-            earlier = responses if self.settings.knowledge_transfer else []
-            with phase(f"generation/{role_name(role)}"):
-                responses.append(self.policies[agent].generate(self.prompts(queries, earlier), limit))
+        responses = self.answers(queries, self.draw_limit())
         with phase("task score"):
             scores = torch.stack([self.score(queries, response) for response in responses])
+        ended = torch.stack([response.ended for response in responses])
         paid = ops.team_scores(scores, self.settings.score, self.settings.weights)
+        paid = paid - self.settings.cut_off_penalty * (~ended)
         return [
             Rollout(agent, role, responses[role], scores[role], paid[role]) for role, agent in enumerate(self.order)
         ]
 
+    def answers(self, queries: Sequence[Query], new_tokens: int, *, greedy: bool = False) -> list[Response]:
+        """Every agent's answers, in role order; later roles read those of earlier ones."""
+        responses: list[Response] = []
+        for role, agent in enumerate(self.order):
+            prompts = self.prompts(queries, responses if self.settings.knowledge_transfer else [])
+            with phase(f"generation/{role_name(role)}"):
+                responses.append(self.policies[agent].generate(prompts, new_tokens, greedy=greedy))
+        return responses
+
     def alone(
-        self, agent: int, queries: Sequence[Query], new_tokens: int, *, reference: bool = False
-    ) -> tuple[Response, Tensor]:
-        """One agent, or its reference, answers without the others; its answers and their scores [B]."""
-        response = self.policies[agent].generate(self.prompts(queries, []), new_tokens, reference=reference)
-        return response, self.score(queries, response)
+        self,
+        agent: int,
+        queries: Sequence[Query],
+        new_tokens: int,
+        *,
+        reference: bool = False,
+        greedy: bool = False,
+    ) -> Response:
+        """One agent, or its reference, answers from s0, without the others."""
+        return self.policies[agent].generate(self.prompts(queries, []), new_tokens, reference=reference, greedy=greedy)
 
     def draw_limit(self) -> int:
         """A limit of new tokens from torch's global random stream."""

@@ -1,24 +1,41 @@
 """Held-out evaluation of tiny agents."""
 
+import dataclasses
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from lit_cory.evaluation import HeldOut, evaluate_alone, sampling_stream
-from lit_cory.summary import summary_frame
-from tests.agents import QUERIES, make_agents, make_team, push_away
+from lit_cory.evaluation import EvaluationSettings, Evaluator, HeldOut, joined, means, sampling_stream
+from lit_cory.tasks.base import Verdict
+from lit_cory.types import Query
+from tests.agents import QUERIES, LetterTask, make_agents, make_team, push_away
+
+
+class ParityTask(LetterTask):
+    """An answer is the number of its letters e, right where it is even."""
+
+    WAYS = ("some", "none")
+
+    def verdicts(self, queries: Sequence[Query], responses: Sequence[str]) -> list[Verdict]:
+        counts = [text.count("e") for text in responses]
+        return [Verdict(n % 2 == 0, str(n), "some" if n else "none", n > 1) for n in counts]
 
 
 def test_numbers_are_of_the_answers_given(gpt2_base: Path) -> None:
     agents = make_agents(gpt2_base, 2)
     push_away(agents[1])
-    table = evaluate_alone(make_team(agents, tokens=(2, 5)), 1, QUERIES, combined_kl_coef=0.5, seed=3)
+    evaluator = Evaluator(make_team(agents, ParityTask(), tokens=(2, 5)), EvaluationSettings(seed=3), 0.5)
+    (table,) = evaluator.run(QUERIES, 0, [0, 1])["agent_1"]
     assert table.score == [text.count("e") for text in table.texts]
+    assert table.correct == [text.count("e") % 2 == 0 for text in table.texts]
     assert max(table.length) == 5, "held-out answers may use the highest limit"
-    with sampling_stream(3, torch.device("cpu")):
+    with sampling_stream(3 * 1_000_003, torch.device("cpu")):
         response = agents[1].generate([query.text for query in QUERIES], 5)
     assert table.texts == response.texts
+    assert table.cut_off == [float(not ended) for ended in response.ended]
     with torch.no_grad():
         drift = agents[1].score(response).logprobs - agents[1].reference_scores(response).logprobs
     for row in range(len(QUERIES)):
@@ -32,26 +49,69 @@ def test_the_stream_is_its_own(gpt2_base: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    first = evaluate_alone(team, 0, QUERIES, 0.0, seed=1)
+    first = Evaluator(team, EvaluationSettings(seed=1), 0.0).run(QUERIES, 0, [0, 1])
     assert torch.equal(torch.rand(3), expected)
-    assert evaluate_alone(team, 1, QUERIES, 0.0, seed=1) == first, "agents that are still equal answer equally"
-    assert evaluate_alone(team, 0, QUERIES, 0.0, seed=2) != first
+    assert first["agent_1"] == first["agent_0"], "agents that are still equal answer equally"
+    assert Evaluator(team, EvaluationSettings(seed=2), 0.0).run(QUERIES, 0, [0, 1]) != first
+    assert Evaluator(team, EvaluationSettings(seed=1), 0.0).run(QUERIES, 1, [0, 1]) != first
 
 
-def table(score: list[float], texts: list[str]) -> HeldOut:
-    return HeldOut(score, [0.0] * len(score), score, [2.0] * len(score), texts)
+def test_twins_are_asked_once_and_give_the_same_numbers(gpt2_base: Path) -> None:
+    evaluator = Evaluator(make_team(make_agents(gpt2_base, 2)), EvaluationSettings(samples=2, greedy=True), 0.1)
+    apart, together = (evaluator.run(QUERIES, 0, twins) for twins in ([0, 1], [0, 0]))
+    assert list(together) == list(apart)
+    for name in ("agent_0", "agent_1"):
+        assert together[name] == apart[name]
+        assert together[f"{name} greedy"][0].texts == apart[f"{name} greedy"][0].texts
+
+
+def test_greedy_answers_are_the_likeliest_and_have_no_kl(llama_base: Path) -> None:
+    agents = make_agents(llama_base, 1)
+    evaluator = Evaluator(make_team(agents, tokens=(4, 4)), EvaluationSettings(greedy=True), 0.1)
+    (table,) = evaluator.run(QUERIES[:3], 0, [0])["agent_0 greedy"]
+    for query, text in zip(QUERIES[:3], table.texts, strict=True):
+        ids = agents[0].encode([query.text], 4)[0]
+        for _ in range(4):  # by hand, without a cache
+            with torch.no_grad(), agents[0].model() as lm:
+                best = lm(input_ids=ids, use_cache=False).logits[0, -1].argmax()
+            ids = torch.cat([ids, best.view(1, 1)], dim=1)
+            if best in agents[0].eos_ids():
+                break
+        assert str(agents[0].tokenizer.decode(ids[0], skip_special_tokens=True)).removeprefix(query.text) == text
+    assert all(map(math.isnan, table.ref_kl))
+
+
+def test_samples_differ_and_observers_answer_after_pioneers(gpt2_base: Path) -> None:
+    team = make_team(make_agents(gpt2_base, 3))
+    team.exchange()  # now in the order 1, 2, 0
+    tables = Evaluator(team, EvaluationSettings(samples=2, team=True), 0.1).run(QUERIES, 0, [0, 1, 2])
+    assert list(tables) == [
+        "agent_0",
+        "agent_1",
+        "agent_2",
+        "agent_2 after agent_1",
+        "agent_0 after agent_1 and agent_2",
+    ]
+    assert all(len(samples) == 2 and samples[0].texts != samples[1].texts for samples in tables.values())
+    with sampling_stream(0, torch.device("cpu")):
+        first, second, _ = team.answers(QUERIES, 6)
+    assert tables["agent_1"][0].texts == first.texts
+    assert tables["agent_2 after agent_1"][0].texts == second.texts
+
+
+def make_table(score: list[float], texts: list[str], right: Sequence[bool] = ()) -> HeldOut:
+    """A table whose answers are its texts."""
+    n = len(score)
+    verdicts = ([], [], [], []) if not right else (list(right), list(texts), ["marker"] * n, [False] * n)
+    return HeldOut(score, [0.0] * n, score, [2.0] * n, [1.0] * n, texts, *verdicts)  # type: ignore[arg-type]
 
 
 def test_means_of_joined_batches() -> None:
-    joined = table([1.0, 2.0], ["a", "b"]) + table([6.0], ["a"])
-    assert joined.score == [1.0, 2.0, 6.0]
-    assert joined.means() == {"score": 3, "ref_kl": 0, "combined": 3, "response_length": 2, "distinct": 2 / 3}
-
-
-def test_the_summary_pairs_gains_by_query() -> None:
-    """Gains 1, 2, 3: mean 2 with t interval 2 -+ 2.4841 (t = 4.3027 at 2 degrees of freedom, s = 1)."""
-    before, after = table([1, 5, 9], ["a"] * 3), table([2, 7, 12], ["b"] * 3)
-    row = summary_frame(["agent_0"], [before], [after]).set_index("metric").loc["score"]
-    assert (row["before"], row["after"], row["gain"], row["queries"]) == (5, 7, 2, 3)
-    assert (row["gain_low"], row["gain_high"]) == (pytest.approx(2 - 2.4841, abs=1e-4), pytest.approx(4.4841, abs=1e-4))
-    assert "before" not in summary_frame(["agent_0"], [], [after])
+    a, b, c = make_table([1.0, 2.0], ["a", "b"]), make_table([6.0], ["a"]), make_table([3.0, 3.0, 3.0], ["a", "b", "c"])
+    both = joined([{"agent_0": [a], "x y": [a, a]}, {"agent_0": [b], "x y": [b, b]}])
+    assert both["agent_0"][0].score == [1.0, 2.0, 6.0]
+    expected = {"score": 3, "ref_kl": 0, "combined": 3, "response_length": 2, "cut_off": 1, "distinct": 2 / 3}
+    assert means({"agent_0": [both["agent_0"][0]]}) == {f"agent_0/{key}": value for key, value in expected.items()}
+    assert means({"x y": [both["x y"][0], c]})["x_y/distinct"] == 3 / 6
+    unknown = dataclasses.replace(a, ref_kl=[math.nan, math.nan])
+    assert "agent_0/ref_kl" not in means({"agent_0": [unknown]})

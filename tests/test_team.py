@@ -9,7 +9,18 @@ import torch
 from lit_cory.errors import UserError
 from lit_cory.team import TeamSettings, role_name
 from lit_cory.types import Prompt, Query
-from tests.agents import QUERIES, LetterTask, adam, backward, digest, make_agents, make_team, make_update, push_away
+from tests.agents import (
+    QUERIES,
+    ConstantTask,
+    LetterTask,
+    adam,
+    backward,
+    digest,
+    make_agents,
+    make_team,
+    make_update,
+    push_away,
+)
 
 
 class Recorder(LetterTask):
@@ -154,6 +165,20 @@ def test_a_wrong_number_of_scores_is_refused(gpt2_base: Path) -> None:
 def test_answering_alone_reads_the_query_only_and_leaves_roles_alone(gpt2_base: Path) -> None:
     task = Recorder()
     team = make_team(make_agents(gpt2_base, 2), task)
-    response, score = team.alone(1, QUERIES, 5)
+    response = team.alone(1, QUERIES, 5)
     assert task.asked == [(query.text, ()) for query in QUERIES]
-    assert score.tolist() == [text.count("e") for text in response.texts]
+    assert len(response) == len(QUERIES)
+    assert team.order == [0, 1]
+
+
+def test_an_answer_cut_off_costs_its_own_agent_the_penalty(gpt2_base: Path) -> None:
+    task = ConstantTask(1.0)
+    team = make_team(
+        make_agents(gpt2_base, 2), task, TeamSettings(cut_off_penalty=0.25, knowledge_transfer=False), tokens=(40, 40)
+    )
+    torch.manual_seed(0)
+    for rollout in team.rollout(QUERIES * 8):
+        ended = rollout.response.ended.tolist()
+        assert rollout.team_score.tolist() == [2.0 if end else 1.75 for end in ended]
+        assert rollout.score.tolist() == [1.0] * len(ended), "the score that is logged is the task's"
+        assert set(ended) == {True, False}, "else this test shows half of it"

@@ -1,5 +1,7 @@
-"""pass@k."""
+"""Several answers to one problem: pass@k, and the majority's."""
 
+from collections import Counter
+from collections.abc import Sequence
 from math import comb
 
 
@@ -24,3 +26,18 @@ def pass_at_k(n: int, c: int, k: int) -> float:
         raise ValueError(f"right answers lie between 0 and n, got c={c} with n={n} samples")
     subsets = comb(n, k)
     return (subsets - comb(n - c, k)) / subsets  # whole numbers up to the division, so exact at any n
+
+
+def majority(answers: Sequence[str | None]) -> int | None:
+    """Index of the first answer of the kind that is given most often; of kinds given equally often, the first given.
+
+    By hand: of ``["7", None, "8", "8"]`` it is 2, of ``["7", "8"]`` it is 0.
+
+    Args:
+        answers: equal texts are equal answers; None is no answer, and has no vote.
+
+    Returns:
+        the index, or None where nobody answers.
+    """
+    counts = Counter(answer for answer in answers if answer is not None)
+    return answers.index(counts.most_common(1)[0][0]) if counts else None

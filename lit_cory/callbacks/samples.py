@@ -42,12 +42,12 @@ class SampleTable(L.Callback):
 def sample_rows(module: CoryLightningModule, queries: list[Query]) -> list[dict[str, str]]:
     """One row a query: its text, then text and score by role and for the reference."""
     team = module.team
-    with sampling_stream(module.evaluation_seed, module.device):
+    with sampling_stream(module.evaluation.seed, module.device):
         rollouts = team.rollout(queries)
-        reference, reference_score = team.alone(team.order[0], queries, team.response_tokens[1], reference=True)
+        reference = team.alone(team.order[0], queries, team.response_tokens[1], reference=True)
     answers = {
         f"{role_name(r.role)} ({module.agent_names[r.agent]})": (r.response.texts, r.score) for r in rollouts
-    } | {"reference": (reference.texts, reference_score)}
+    } | {"reference": (reference.texts, team.score(queries, reference))}
     return [
         {"query": query.text} | {column: f"{texts[i]} [{scores[i]:.2f}]" for column, (texts, scores) in answers.items()}
         for i, query in enumerate(queries)

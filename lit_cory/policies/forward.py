@@ -1,7 +1,10 @@
 """One forward pass over prompt and answer: hidden states at response positions, and logits made from them."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from lit_cory.errors import UserError
@@ -30,6 +33,32 @@ def logits_from_hidden(lm: PreTrainedModel, hidden: Tensor) -> Tensor:
     logits: Tensor = lm.get_output_embeddings()(hidden).float()
     cap = getattr(lm.config.get_text_config(), "final_logit_softcapping", None)
     return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+LOGITS_AT_ONCE = 2**26
+"""Numbers that one chunk of logits may hold, 256 MB in fp32."""
+
+
+def by_chunks(lm: PreTrainedModel, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+    """``function`` of ``inputs`` [n, ...] row by row, in chunks so small that their logits fit ``LOGITS_AT_ONCE``.
+
+    Where there are several chunks and gradients are on, the logits of each are made again in the backward pass, so that
+    those of one chunk are the most that there is at any moment.
+
+    Args:
+        lm: whose vocabulary the logits have.
+        function: from a chunk of each input to tensors [m]; it treats every row alike.
+        inputs: of the same n, at least 1.
+
+    Returns:
+        what ``function`` gives for all n rows.
+    """
+    rows = max(1, LOGITS_AT_ONCE // lm.config.get_text_config().vocab_size)
+    chunks = list(zip(*(tensor.split(rows) for tensor in inputs), strict=True))
+    if len(chunks) == 1:
+        return function(*inputs)
+    parts = [checkpoint(function, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
 @torch.no_grad()

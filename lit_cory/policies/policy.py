@@ -11,7 +11,7 @@ from transformers import LogitsProcessorList, PreTrainedModel, PreTrainedTokeniz
 
 from lit_cory import ops
 from lit_cory.errors import UserError
-from lit_cory.policies.forward import logits_from_hidden, response_hidden
+from lit_cory.policies.forward import by_chunks, logits_from_hidden, response_hidden
 from lit_cory.policies.loading import hidden_size, max_positions
 from lit_cory.policies.sampling import NonFiniteLogitsError, RefuseNonFinite, response_mask
 from lit_cory.policies.value_head import ValueHead
@@ -85,13 +85,17 @@ class Policy(nn.Module, ABC):
         return batch["input_ids"].to(self.device), batch["attention_mask"].bool().to(self.device)
 
     @torch.no_grad()
-    def generate(self, prompts: Sequence[Prompt], new_tokens: int, *, reference: bool = False) -> Response:
+    def generate(
+        self, prompts: Sequence[Prompt], new_tokens: int, *, reference: bool = False, greedy: bool = False
+    ) -> Response:
         """Sample one answer a prompt, unfiltered, at the policy's temperature, from torch's global random stream.
 
         Args:
             prompts: B prompts.
             new_tokens: limit T; an answer may end itself earlier.
             reference: let the frozen reference answer in the agent's place.
+            greedy: take the likeliest token each time instead. Such answers are not drawn from the policy: they are for
+                evaluation, and their log-ratios say nothing of its KL.
 
         Raises:
             UserError: for unusable prompts (see :meth:`encode`) and for logits that are not finite.
@@ -104,7 +108,7 @@ class Policy(nn.Module, ABC):
                     input_ids=ids,
                     attention_mask=mask.long(),
                     max_new_tokens=new_tokens,
-                    temperature=self.temperature,
+                    **({"do_sample": False} if greedy else {"temperature": self.temperature}),
                     logits_processor=LogitsProcessorList([RefuseNonFinite()]),
                 )
         except NonFiniteLogitsError as error:
@@ -129,19 +133,26 @@ class Policy(nn.Module, ABC):
             response: B answers of up to T tokens.
             reference: what :meth:`reference_scores` said of the same rows, to have ``full_kl`` as well.
         """
-        with self.model() as lm:
-            hidden = response_hidden(lm, response)[response.mask]
+        mask = response.mask
+        with self.model(reference=True) as frozen, self.model() as lm:
+            hidden = response_hidden(lm, response)[mask]
+
+        def judge(hidden: Tensor, tokens: Tensor, *reference_hidden: Tensor) -> tuple[Tensor, ...]:
             logits = logits_from_hidden(lm, hidden) / self.temperature
-        full_kl = None
-        if reference is not None:
-            with torch.no_grad(), self.model(reference=True) as lm:
-                reference_logits = logits_from_hidden(lm, reference.hidden[response.mask]) / self.temperature
-            full_kl = spread(ops.full_kl(logits, reference_logits), response.mask)
+            numbers = [ops.token_logprobs(logits, tokens), ops.entropy(logits.detach())]
+            for states in reference_hidden:
+                with torch.no_grad():
+                    reference_logits = logits_from_hidden(frozen, states) / self.temperature
+                numbers.append(ops.full_kl(logits, reference_logits))
+            return tuple(numbers)
+
+        reference_hidden = [] if reference is None else [reference.hidden[mask]]
+        logprobs, entropy, *full_kl = by_chunks(lm, judge, hidden, response.tokens[mask], *reference_hidden)
         return Scores(
-            logprobs=spread(ops.token_logprobs(logits, response.tokens[response.mask]), response.mask),
-            values=spread(self.value_head(hidden), response.mask),
-            entropy=spread(ops.entropy(logits.detach()), response.mask),
-            full_kl=full_kl,
+            logprobs=spread(logprobs, mask),
+            values=spread(self.value_head(hidden), mask),
+            entropy=spread(entropy, mask),
+            full_kl=spread(full_kl[0], mask) if full_kl else None,
         )
 
     @torch.no_grad()
@@ -149,8 +160,11 @@ class Policy(nn.Module, ABC):
         """What the frozen reference says of the same answers."""
         with self.model(reference=True) as lm:
             hidden = response_hidden(lm, response)
-            logits = logits_from_hidden(lm, hidden[response.mask]) / self.temperature
-        logprobs = ops.token_logprobs(logits, response.tokens[response.mask])
+
+        def judge(hidden: Tensor, tokens: Tensor) -> tuple[Tensor]:
+            return (ops.token_logprobs(logits_from_hidden(lm, hidden) / self.temperature, tokens),)
+
+        (logprobs,) = by_chunks(lm, judge, hidden[response.mask], response.tokens[response.mask])
         return ReferenceScores(spread(logprobs, response.mask), hidden)
 
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from lit_cory.errors import UserError
-from lit_cory.tasks.base import Task
+from lit_cory.tasks.base import Task, Verdict
 from lit_cory.types import Prompt, Query
 
 MARKER = "####"
@@ -18,13 +19,9 @@ LIMIT = 16_384
 MAX_EXPONENT = 1_000
 """A number with an exponent beyond this has no value here: 1e999999999 written out would fill the memory."""
 
-_ASK = (
-    "Solve the problem below. Reason in short steps, and finish with a line of its own that holds "
-    f"{MARKER}, a space and the answer as a plain number."
-)
-_REVISE = (
-    "The solutions above may be wrong. Check them, keep what is right, mend what is not, and write a complete solution "
-    "of your own that finishes in the same form."
+INSTRUCTION = f"Solve the problem in short steps. Finish with a line that holds {MARKER}, a space and the answer as a plain number."
+REVISION = (
+    "That solution may be wrong. Check it, and write a complete solution of your own that finishes in the same form."
 )
 
 Given = Literal["marker", "phrase_or_box", "bare", "none"]
@@ -68,7 +65,12 @@ class Gsm8kTask(Task):
     a task sees its text, not its tokens.
 
     Args:
-        chat: ask in one user message, for a base with a chat template. False: plain text that the base continues.
+        chat: ask by messages, for a base with a chat template: earlier answers are the assistant's, each followed by
+            the revision. False: plain text that the base continues.
+        system: whether the instruction is a system message of its own, which not all chat templates have, and not part
+            of the first user message.
+        instruction: how to solve and to answer. Small models need a short one, for short answers.
+        revision: what later agents are asked after each solution they read.
         format_bonus: added to the score of each response, right or wrong, that gives its answer after the marker. Below
             1, so that no wrong answer is paid like a right one. A score is then no longer an accuracy.
 
@@ -76,31 +78,55 @@ class Gsm8kTask(Task):
         UserError: ``format_bonus`` out of range; in ``score``, a query without a gold answer.
     """
 
-    def __init__(self, chat: bool = True, format_bonus: float = 0.0) -> None:
+    WAYS = get_args(Given)
+
+    def __init__(
+        self,
+        chat: bool = True,
+        system: bool = False,
+        instruction: str = INSTRUCTION,
+        revision: str = REVISION,
+        format_bonus: float = 0.0,
+    ) -> None:
         if not 0 <= format_bonus < 1:
             raise UserError(f"model.task.format_bonus={format_bonus}: must be at least 0 and below 1")
-        self.chat, self.format_bonus = chat, format_bonus
+        if system and not chat:
+            raise UserError("model.task.system=true: only a chat has a system message; leave it out, or set chat=true")
+        self.chat, self.system, self.format_bonus = chat, system, format_bonus
+        self.instruction, self.revision = instruction, revision
 
     def prompt(self, query: Query, answers: Sequence[str]) -> Prompt:
         """The problem with what is asked; later agents read the solutions so far as well, and are to revise them."""
-        parts = [_ASK, f"Problem: {query.text}"]
-        parts += [f"Solution {number}:\n{answer.strip()}" for number, answer in enumerate(answers, start=1)]
-        if answers:
-            parts.append(_REVISE)
-        if self.chat:
-            return [{"role": "user", "content": "\n\n".join(parts)}]
-        return "\n\n".join([*parts, "Solution:"])
+        if not self.chat:
+            parts = [self.instruction, f"Problem: {query.text}"]
+            for answer in answers:
+                parts += [f"Solution: {answer.strip()}", self.revision]
+            return "\n\n".join([*parts, "Solution:"])
+        first = query.text if self.system else f"{query.text}\n\n{self.instruction}"
+        messages = [{"role": "system", "content": self.instruction}] if self.system else []
+        messages.append({"role": "user", "content": first})
+        for answer in answers:
+            messages.append({"role": "assistant", "content": answer.strip()})
+            messages.append({"role": "user", "content": self.revision})
+        return messages
 
     def score(self, queries: Sequence[Query], responses: Sequence[str]) -> list[float]:
         """1.0 for an answer equal to the query's gold, else 0.0; and the format bonus where the marker gives it."""
-        return [self._score(query, response) for query, response in zip(queries, responses, strict=True)]
+        return [
+            verdict.correct + self.format_bonus * (verdict.given == "marker")
+            for verdict in self.verdicts(queries, responses)
+        ]
 
-    def _score(self, query: Query, response: str) -> float:
+    def verdicts(self, queries: Sequence[Query], responses: Sequence[str]) -> list[Verdict]:
+        """Right where the number equals the gold's; answers are equal where their numbers are."""
+        return [self._verdict(query, response) for query, response in zip(queries, responses, strict=True)]
+
+    def _verdict(self, query: Query, response: str) -> Verdict:
         if query.gold is None:
             raise UserError(f"data: row {query.row} has no gold answer to compare with; use data with answers")
         answer = read_answer(response)
-        bonus = self.format_bonus if answer.given == "marker" else 0.0
-        return float(_equal(answer.value, query.gold)) + bonus
+        text = None if answer.value is None else _short(answer.value)
+        return Verdict(_equal(answer.value, query.gold), text, answer.given, answer.markers > 1)
 
 
 def extract_answer(text: str) -> Fraction | None:
@@ -134,6 +160,13 @@ def read_answer(text: str) -> Answer:
         number, given = _without_marker(text)
     value = None if number is None else _value(number)
     return Answer(value, "none" if value is None else given, markers)
+
+
+def _short(value: Fraction) -> str:
+    """A text that equal numbers share; those too long to be written are told apart by their ends alone."""
+    with suppress(ValueError):  # Python writes no integer of more than 4,300 digits
+        return str(value)
+    return f"about 2^{value.numerator.bit_length()}, {value.numerator % 10**9}/{value.denominator % 10**9}"
 
 
 def _equal(answer: Fraction | None, gold: str) -> bool:

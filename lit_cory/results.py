@@ -1,0 +1,124 @@
+"""What an evaluation came to: a frame of means with intervals, and the files that keep it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lit_cory.analysis import majority, mean_interval, paired_gain, pass_at_k
+from lit_cory.evaluation import HeldOut, Tables
+from lit_cory.types import Query
+
+VOTE = "all agents' vote"
+"""Name of the table that holds the majority vote over what all agents answer alone."""
+
+
+def figures(samples: Sequence[HeldOut], pass_at: Sequence[int], ways: Sequence[str]) -> dict[str, list[float]]:
+    """Every metric of one table, an entry a query: means over its samples, where the metric isn't one of all samples.
+
+    Args:
+        samples: the table.
+        pass_at: the k of pass@k; those above the number of samples are left out, as they can't be estimated.
+        ways: in which answers may be given.
+
+    Returns:
+        ``score``, ``ref_kl``, ``combined``, ``length``, ``cut_off``; where answers are right or wrong also
+        ``accuracy``, ``pass@k``, ``vote`` (of several samples), ``ran_on``, and ``given: WAY`` for each way.
+    """
+    columns: dict[str, list[list[float]]] = {
+        name: [getattr(table, name) for table in samples]
+        for name in ("score", "ref_kl", "combined", "length", "cut_off")
+    }
+    right = [[float(x) for x in table.correct] for table in samples]
+    if right[0]:
+        columns["accuracy"] = right
+        columns["ran_on"] = [[float(x) for x in table.ran_on] for table in samples]
+        columns |= {f"given: {way}": [[float(x == way) for x in t.given] for t in samples] for way in ways}
+    found = {name: [float(x) for x in np.mean(column, axis=0)] for name, column in columns.items()}
+    if right[0]:
+        counts = np.sum(right, axis=0).astype(int)
+        n = len(samples)
+        found |= {f"pass@{k}": [pass_at_k(n, int(c), k) for c in counts] for k in pass_at if 1 < k <= n}
+        if n > 1:
+            found["vote"] = vote(samples)
+    return {name: values for name, values in found.items() if not np.isnan(values).any()}
+
+
+def vote(samples: Sequence[HeldOut]) -> list[float]:
+    """1.0 for each query where the answer that most samples give is right, else 0.0."""
+    right = []
+    for query in range(len(samples[0].answer)):
+        winner = majority([table.answer[query] for table in samples])
+        right.append(float(winner is not None and samples[winner].correct[query]))
+    return right
+
+
+def summary_frame(
+    names: Sequence[str], before: Tables, after: Tables, pass_at: Sequence[int] = (), ways: Sequence[str] = ()
+) -> pd.DataFrame:
+    """One row per table and metric: means with 95% intervals (Student's t), and the gain paired by query.
+
+    Args:
+        names: of the agents.
+        before: empty where the start was not measured.
+        after: on the same queries.
+        pass_at: see :func:`figures`.
+        ways: see there.
+    """
+    rows = []
+    start = all_figures(names, before, pass_at, ways)
+    for table, found in all_figures(names, after, pass_at, ways).items():
+        for metric, end in found.items():
+            row: dict[str, object] = {"agent": table, "metric": metric, "queries": len(end)}
+            parts = {"after": mean_interval(end)}
+            if (earlier := start.get(table, {}).get(metric)) is not None:
+                parts |= {"before": mean_interval(earlier), "gain": paired_gain(earlier, end)}
+            for part, interval in parts.items():
+                row |= {part: interval.mean, f"{part}_low": interval.low, f"{part}_high": interval.high}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def all_figures(
+    names: Sequence[str], tables: Tables, pass_at: Sequence[int], ways: Sequence[str]
+) -> dict[str, dict[str, list[float]]]:
+    """The metrics of every table, and of the vote of all agents where answers can be voted on."""
+    found = {name: figures(samples, pass_at, ways) for name, samples in tables.items()}
+    pooled = [table for name in names for table in tables.get(name, [])]
+    if len(names) > 1 and pooled and pooled[0].correct:
+        found[VOTE] = {"vote": vote(pooled)}
+    return found
+
+
+def answers_frame(queries: Sequence[Query], tables: Tables) -> pd.DataFrame:
+    """One row per table, sample and query: the query, its gold, the answer and all that is known of it."""
+    rows: list[dict[str, Any]] = []
+    for name, samples in tables.items():
+        for number, table in enumerate(samples):
+            columns = {key: values for key, values in vars(table).items() if values}
+            for i, query in enumerate(queries):
+                own = {key: values[i] for key, values in columns.items()}
+                rows.append({"row": query.row, "agent": name, "sample": number, "query": query.text} | own)
+                rows[-1]["gold"] = query.gold
+    return pd.DataFrame(rows)
+
+
+def write_results(folder: Path, frame: pd.DataFrame, answers: pd.DataFrame, facts: dict[str, Any]) -> None:
+    """Keep a summary as ``summary.csv`` and ``summary.json``, and every answer as a row of ``answers.csv``.
+
+    Args:
+        folder: exists.
+        frame: of :func:`summary_frame`.
+        answers: of :func:`answers_frame`.
+        facts: what else the JSON file says of the run.
+    """
+    frame.to_csv(folder / "summary.csv", index=False)
+    answers.to_csv(folder / "answers.csv", index=False)
+    found: dict[str, dict[str, Any]] = {}
+    for row in frame.to_dict("records"):
+        agent, metric = str(row.pop("agent")), str(row.pop("metric"))
+        found.setdefault(agent, {})[metric] = {str(k): v for k, v in row.items() if v == v}
+    (folder / "summary.json").write_text(json.dumps(facts | {"agents": found}, indent=1) + "\n")
