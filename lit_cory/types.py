@@ -21,6 +21,11 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
+def safe_lines(text: str) -> str:
+    """``text`` with its line breaks, without other characters that a terminal would act on."""
+    return "\n".join(one_line(line) for line in text.split("\n"))
+
+
 @dataclass(frozen=True)
 class Query:
     """One job for the team.
