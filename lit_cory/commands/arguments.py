@@ -27,8 +27,10 @@ def complete(args: list[str]) -> list[str]:
     files = config_options(options)
     typed = [option for i, option in enumerate(options) if i not in files]
     given = [options[i] for i in sorted(files)]
-    if args[0] in OF_A_CHECKPOINT and not given:
-        given = saved_config(typed)
+    if args[0] in OF_A_CHECKPOINT:
+        given = given or saved_config(typed)
+        # The folder that training wrote to stays as it is; an evaluation's files go elsewhere.
+        given += ["--run_folder=null"] if given else []
     return [args[0], *given, *typed]
 
 
@@ -54,5 +56,4 @@ def saved_config(options: list[str]) -> list[str]:
     config = run_folder_of(named[-1]) / "config.yaml"
     if not config.is_file():
         raise UserError(f"ckpt_path={named[-1]}: there is no {config}; give the configuration of the run with --config")
-    # The files of the run stay where they are; an evaluation's go elsewhere.
-    return ["--config", str(config), "--run_folder=null"]
+    return ["--config", str(config)]
