@@ -47,6 +47,7 @@ def make_tokenizer(
     second_eos: bool = False,
     chat: bool = False,
     padding_side: Literal["left", "right"] = "right",
+    vocab: int = VOCAB,
 ) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer that can write any text; id 0 is its end-of-sequence token.
 
@@ -56,13 +57,14 @@ def make_tokenizer(
         second_eos: whether there is a second token that may end a text (an id for ``make_base``'s generation config).
         chat: whether it has a chat template.
         padding_side: what is saved; right, which suits no generation, as many published tokenizers have it.
+        vocab: tokens of text; fewer than ``VOCAB`` leave out the later merges, so that a text has more tokens.
     """
     special = [EOS] + [SECOND_EOS] * second_eos + [PAD] * (pad == "own") + [BOS] * bos
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB + len(special),
+        vocab_size=vocab + len(special),
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -119,6 +121,7 @@ def make_base(
     second_eos: bool = False,
     chat: bool = False,
     n_positions: int = 128,
+    vocab: int = VOCAB,
     generation: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> Path:
@@ -130,10 +133,11 @@ def make_base(
             model's vocabulary, ``lit_cory.policies.loading.load_tokenizer`` mends that.
         pad, bos, second_eos, chat: see ``make_tokenizer``. With ``second_eos`` the generation config names both ids.
         n_positions: tokens the model can read.
+        vocab: tokens of text in its vocabulary.
         generation: further entries of generation_config.json, a ``repetition_penalty`` say.
         seed: of the weights; the global random state is left as it was.
     """
-    tokenizer = make_tokenizer(pad=pad, bos=bos, second_eos=second_eos, chat=chat)
+    tokenizer = make_tokenizer(pad=pad, bos=bos, second_eos=second_eos, chat=chat, vocab=vocab)
     config = make_config(family, len(tokenizer), n_positions)
     config.pad_token_id, config.bos_token_id = tokenizer.pad_token_id, tokenizer.bos_token_id
     with torch.random.fork_rng(devices=[]):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -62,7 +62,8 @@ def load_config(name: str) -> PreTrainedConfig:
     """The configuration of a base; its weights are not read.
 
     Raises:
-        UserError: for an unknown base, a hub out of reach, or a model that doesn't write text from left to right.
+        UserError: for an unknown base, a hub out of reach, a model that doesn't write text from left to right, or
+            weights that were saved quantised.
     """
     source = _source(name)
     with _one_line(name):
@@ -72,6 +73,12 @@ def load_config(name: str) -> PreTrainedConfig:
         raise UserError(
             f"model.base={name}: a model of type {config.model_type} is no causal language model, which writes text "
             "from left to right; use one of the GPT-2, Llama, Qwen2, Gemma or Mistral families, say"
+        )
+    # transformers would prefer what the folder says to what is asked for, and not every kind has gradients.
+    if getattr(config, "quantization_config", None) is not None:
+        raise UserError(
+            f"model.base={name}: its weights were saved quantised; name the original model, and have it quantised by "
+            "model.quantization"
         )
     return config
 
@@ -106,9 +113,11 @@ def load_model(
         quantization: of the linear layers of its blocks.
 
     Raises:
-        UserError: for an unknown base or dtype, a hub out of reach, and weights that are missing, incomplete,
-            unreadable or pickled.
+        UserError: for an unknown base, dtype or quantization, a hub out of reach, and weights that are missing,
+            incomplete, unreadable, pickled or quantised.
     """
+    if quantization not in get_args(Quantization):
+        raise UserError(f"model.quantization={quantization}: must be {', '.join(get_args(Quantization))}")
     if dtype != "auto" and dtype not in DTYPES:
         raise UserError(f"model.dtype={dtype}: must be auto, {', '.join(DTYPES)}")
     source, tokenizer = _source(name), load_tokenizer(name)

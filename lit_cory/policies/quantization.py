@@ -1,10 +1,11 @@
 """Bases in 4 or 8 bits a weight, through bitsandbytes, on GPU and CPU."""
 
+from functools import partial
 from typing import Any, Literal
 
 import bitsandbytes as bnb
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import BitsAndBytesConfig
 
 Quantization = Literal["none", "nf4", "int8"]
@@ -24,11 +25,45 @@ def loading_options(quantization: Quantization, dtype: torch.dtype, device: torc
 
 
 def keep_gradients(model: nn.Module) -> None:
-    """Forbid bitsandbytes its fast CPU kernel, which cuts the gradient.
+    """Forbid bitsandbytes its fast ways, for which it has no gradient or an inexact one.
 
-    On CPUs with AVX512-BF16 a 4-bit layer that runs once in evaluation mode repacks its weight for a kernel without a
-    derivative, and stays so: all later gradients of the adapters lack what comes through the base.
+    - 4 bits: on CPUs with AVX512-BF16 a layer that runs once in evaluation mode repacks its weight for a kernel without
+      a derivative, and stays so: all later gradients of the adapters lack what comes through the base.
+    - 8 bits: the input of a layer is rounded to 8 bits as well, all but outliers that are chosen over the whole batch.
+      Gradients are several per cent off then, and no ratio is exactly 1. Here the weight alone is rounded.
     """
     for module in model.modules():
         if isinstance(module, bnb.nn.Linear4bit):  # type: ignore[attr-defined]
             module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
+        elif isinstance(module, bnb.nn.Linear8bitLt):  # type: ignore[attr-defined]
+            module.forward = partial(int8_linear, module)  # type: ignore[method-assign]
+
+
+def int8_linear(layer: Any, x: Tensor) -> Tensor:
+    """The forward pass of an 8-bit ``layer`` for inputs ``x`` [..., K], which are not rounded; returns [..., N]."""
+    product: Tensor = Int8Product.apply(x, layer.weight, layer.weight.SCB)  # type: ignore[no-untyped-call]
+    return product if layer.bias is None else product + layer.bias
+
+
+class Int8Product(torch.autograd.Function):
+    """Inputs [..., K] times an int8 weight [N, K] whose rows have the scales [N]; differentiable in the inputs.
+
+    The weight is made whole anew in the backward pass: kept in the graph, it would cost what its 8 bits save.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        """Multiply in the dtype of ``x``."""
+        ctx.save_for_backward(weight, scale)
+        return nn.functional.linear(x, whole(weight, scale, x.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient of the inputs."""
+        weight, scale = ctx.saved_tensors
+        return gradient @ whole(weight, scale, gradient.dtype), None, None
+
+
+def whole(weight: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """The int8 ``weight`` [N, K] in ``dtype``; a row's ``scale`` [N] is what 127 stands for."""
+    return (weight * (scale / 127)[:, None]).to(dtype)
