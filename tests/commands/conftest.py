@@ -41,3 +41,9 @@ def trained(tiny_base: Callable[[str], Path], tmp_path_factory: pytest.TempPathF
         return made[key]
 
     return train
+
+
+def export(checkpoint: Path, to: Path, *options: str) -> Path:
+    """Export through the command line, by the run's own configuration."""
+    assert main(["export", f"--ckpt_path={checkpoint}", f"--to={to}", *options]) == 0
+    return to
