@@ -5,8 +5,6 @@ import sys
 import warnings
 from argparse import ArgumentError
 
-from lit_cory.memory import return_freed_blocks
-
 # What libraries say about themselves and users can do nothing about; all other warnings pass.
 QUIET = (
     ".*is_gradient_checkpointing.* is deprecated",  # peft asks transformers
@@ -19,7 +17,6 @@ QUIET = (
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; what a user can mend is told in one line. Returns the exit status."""
-    return_freed_blocks()
     # The line of code that warned says nothing to a user.
     warnings.formatwarning = lambda message, *_, **__: f"lit_cory: warning: {message}\n"
     for message in QUIET:

@@ -237,7 +237,7 @@ class CoryCLI(LightningCLI):
 
 def first_base(base: list[str] | str) -> str:
     """The base whose tokenizer cuts prompts, in a team of different ones too."""
-    return base if isinstance(base, str) else base[0]
+    return base if isinstance(base, str) else next(iter(base), "")  # an empty list is refused by the module
 
 
 __all__ = ["CoryCLI", "ImdbDataModule"]

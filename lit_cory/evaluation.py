@@ -16,7 +16,7 @@ class EvaluationSettings:
     """What is asked of the agents at each held-out evaluation. Each agent alone on the query is always asked.
 
     Attributes:
-        samples: answers that each agent samples to each query.
+        samples: answers that each agent samples to each query. 0 with ``greedy`` leaves sampling out, and with it the KL.
         pass_at: the k of pass@k, none above ``samples``; only for tasks whose answers are right or wrong.
         greedy: also one answer a query by greedy decoding, whose KL says nothing and is left out.
         team: also the observers after the roles before them.

@@ -252,6 +252,7 @@ class CoryLightningModule(L.LightningModule):
         """Add the state of controllers, roles and the held-out tables from before training."""
         checkpoint["cory"] = {
             "base": self.base,
+            "quantization": self.policy_settings.quantization,
             "rollouts_done": self.rollouts_done,
             "order": list(self.team.order),
             "updates": [update.state_dict() for update in self.updates],
@@ -265,6 +266,8 @@ class CoryLightningModule(L.LightningModule):
             raise UserError("this checkpoint was not written by lit_cory; give --ckpt_path one from a run folder")
         if saved["base"] != self.base:
             raise UserError(f"the checkpoint's agents start from model.base={saved['base']}, not from {self.base}")
+        if (rounded := saved["quantization"]) != self.policy_settings.quantization:
+            raise UserError(f"the checkpoint's agents were trained with model.quantization={rounded}; set it so")
         self.rollouts_done = saved["rollouts_done"]
         self.team.order[:] = saved["order"]
         for update, state in zip(self.updates, saved["updates"], strict=True):

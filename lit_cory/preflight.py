@@ -67,9 +67,14 @@ def requirements(module: CoryLightningModule) -> list[tuple[bool, str, object, s
         ((update.minibatch_size or 1) >= 1, "model.update.minibatch_size", update.minibatch_size, "at least 1"),
         (update.max_grad_norm > 0, "model.update.max_grad_norm", update.max_grad_norm, "above 0"),
         (update.max_skipped >= 1, "model.update.max_skipped", update.max_skipped, "at least 1"),
-        (evaluation.samples >= 1, "model.evaluation.samples", evaluation.samples, "at least 1"),
         (
-            all(1 <= k <= evaluation.samples for k in evaluation.pass_at),
+            evaluation.samples >= (0 if evaluation.greedy else 1),
+            "model.evaluation.samples",
+            evaluation.samples,
+            "at least 1, or 0 with model.evaluation.greedy=true",
+        ),
+        (
+            all(1 <= k <= max(1, evaluation.samples) for k in evaluation.pass_at),
             "model.evaluation.pass_at",
             list(evaluation.pass_at),
             f"from 1 to the {evaluation.samples} of model.evaluation.samples: n samples say nothing of more draws",

@@ -46,8 +46,10 @@ def interval(row: pd.Series, part: str) -> str:
 def print_answers(queries: Sequence[Query], names: Sequence[str], before: Tables, after: Tables) -> None:
     """Print what the agents wrote to a few held-out queries, at the start and now, with the scores."""
     # Agents of the same base start alike, so that one column serves for what they wrote then.
-    columns = {"before": before[names[0]][0]} if before else {}
-    columns |= {name: after[name][0] for name in names}
+    first = {table: samples[0] for table, samples in after.items() if table.removesuffix(" greedy") in names}
+    shown = {name: table for name, table in first.items() if name in names} or first
+    columns = {"before": before[next(iter(shown))][0]} if before else {}
+    columns |= shown
     table = Table(title="What they write, alone [score]", show_lines=True)
     for column in ("query", *columns):
         table.add_column(column)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from lit_cory import ops
 from lit_cory.algorithms import Algorithm
 from lit_cory.kl_control import KLController, KLSettings, ScoreScaler, ScoreScaling
+from lit_cory.memory import release_freed_memory
 from lit_cory.policies import Policy
 from lit_cory.timing import phase
 from lit_cory.types import Experience, ReferenceScores, Response, Rollout, Scores, UpdateStats
@@ -76,6 +77,7 @@ class AgentUpdate:
         """
         response = rollout.response
         rows = torch.arange(len(response))
+        release_freed_memory()
         with phase("reference"):
             reference = ReferenceScores.join(
                 [self.policy.reference_scores(response.rows(part)) for part in self.passes(rows, response)]

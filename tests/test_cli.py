@@ -84,7 +84,13 @@ def test_fit_leaves_a_whole_run_and_validate_repeats_its_numbers(
     table = capsys.readouterr().out
     for value in summary["after"]:
         assert f"{value:.3f} [" in table
-    assert not (place / "runs" / "default" / "1").exists(), "evaluation leaves no files"
+    assert not (place / "runs" / "default" / "1").exists(), "an evaluation's files lie beside its checkpoint"
+    repeated = pd.read_csv(run / "validate" / "0" / "summary.csv")
+    assert repeated["after"].tolist() == summary["after"].tolist()
+    answers = [pd.read_csv(folder / "answers.csv") for folder in (run, run / "validate" / "0")]
+    pd.testing.assert_frame_equal(answers[0], answers[1])
+    assert len(answers[0]) == 2 * 6, "a row an agent and query"
+    assert json.loads((run / "validate" / "0" / "summary.json").read_text())["rollouts"] == 4
 
 
 def test_the_same_command_or_its_saved_config_gives_another_run_of_equal_numbers(place: Path, gpt2_base: Path) -> None:
@@ -157,13 +163,48 @@ def test_real_reviews_from_the_command_line(place: Path, gpt2_base: Path, shared
     assert saved["model"]["kl"]["coef"] == 0.4
 
 
-def test_configs_of_cory_and_ppo_differ_in_the_team_only() -> None:
+def test_real_word_problems_from_the_command_line(
+    place: Path, llama_base: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [
+        *("--config", str(CONFIGS / "gsm8k_cory.yaml")),
+        *(f"--model.base={llama_base}", "--model.quantization=none", "--model.task.chat=false"),
+        *("--model.task.instruction=Solve.", "--model.task.revision=Again.", "--model.response_tokens=[3, 5]"),
+        *(f"--data.source={place / 'gsm8k'}", "--data.val_size=6", "--data.batch_size=4", "--run_folder=run"),
+    ]
+    # The shortest problems of the real set, since the tiny base reads 128 tokens.
+    for part in ("train", "test"):
+        rows = (shared_data / "gsm8k" / f"{part}.jsonl").read_text().splitlines()
+        short = sorted(rows, key=lambda row: len(json.loads(row)["question"]))[:12]
+        (place / "gsm8k").mkdir(exist_ok=True)
+        (place / "gsm8k" / f"{part}.jsonl").write_text("\n".join(short) + "\n")
+    assert main(["fit", *options, "--model.rollouts=2"]) == 0
+    capsys.readouterr()
+    asked = ["--model.evaluation.samples=3", "--model.evaluation.pass_at=[1, 2]"]
+    asked += ["--model.evaluation.greedy=true", "--model.evaluation.team=true"]
+    checkpoint = ["--config", "run/config.yaml", "--ckpt_path", "run/checkpoints/last.ckpt"]
+    assert main(["test", *checkpoint, *asked]) == 0
+    printed = capsys.readouterr().out
+    found = json.loads((place / "run" / "test" / "0" / "summary.json").read_text())["agents"]
+    after = {"agent_1 after agent_0", "agent_1 after agent_0 greedy"}
+    assert set(found) == {"agent_0", "agent_1", "agent_0 greedy", "agent_1 greedy", "all agents' vote"} | after
+    for metric in ("accuracy", "pass@2", "vote", "cut_off", "length", "given: marker", "given: bare", "ran_on"):
+        assert found["agent_0"][metric]["queries"] == 12
+    assert found["agent_0"]["pass@2"]["after"] >= found["agent_0"]["accuracy"]["after"]
+    assert {"accuracy", "cut_off"} <= set(found["agent_1 greedy"])
+    assert "ref_kl" not in found["agent_1 greedy"]
+    assert "pass@2" in printed
+    assert len(pd.read_csv(place / "run" / "test" / "0" / "answers.csv")) == 12 * (3 * 3 + 3)
+
+
+@pytest.mark.parametrize("job", ["imdb", "gsm8k"])
+def test_configs_of_cory_and_ppo_differ_in_the_team_only(job: str) -> None:
     def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
         if not isinstance(tree, dict):
             return {prefix: tree}
         return {key: value for name, part in tree.items() for key, value in flat(part, f"{prefix}.{name}").items()}
 
-    cory, ppo = (flat(yaml.safe_load((CONFIGS / f"imdb_{name}.yaml").read_text())) for name in ("cory", "ppo"))
+    cory, ppo = (flat(yaml.safe_load((CONFIGS / f"{job}_{name}.yaml").read_text())) for name in ("cory", "ppo"))
     assert {key for key in cory | ppo if cory.get(key) != ppo.get(key)} == {
         ".model.agents",
         ".exchange.every_n_rollouts",
@@ -209,6 +250,14 @@ REFUSALS: dict[str, tuple[str, str]] = {
     "missing checkpoint": ("--ckpt_path=nowhere.ckpt", r"nowhere\.ckpt"),
     "missing config": ("--config=nowhere.yaml", r"nowhere\.yaml"),
     "weights without weighted": ("--model.team.weights=[[1]]", r"model\.team\.weights"),
+    "more draws than samples": (
+        "--model.evaluation.pass_at=[2]",
+        r"evaluation\.pass_at=\[2\]: must be from 1 to the 1",
+    ),
+    "no samples": ("--model.evaluation.samples=0", r"model\.evaluation\.samples=0: must be at least 1, or 0 with"),
+    "a team of one": ("--model.agents=1 --model.evaluation.team=true", r"model\.evaluation\.team=True: must be false"),
+    "rounded copies": ("--model.policy=full --model.quantization=nf4", r"model\.quantization=nf4: must be none"),
+    "too many bases": ("--model.base=[a,b,c]", r"model\.base=.*one name, or one an agent \(2\)"),
     "missing reward": ("--model.task.reward=./no/classifier", r"no/classifier"),
 }
 

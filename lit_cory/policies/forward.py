@@ -35,8 +35,8 @@ def logits_from_hidden(lm: PreTrainedModel, hidden: Tensor) -> Tensor:
     return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
-LOGITS_AT_ONCE = 2**26
-"""Numbers that one chunk of logits may hold, 256 MB in fp32."""
+LOGITS_AT_ONCE = 2**25
+"""Numbers that one chunk of logits may hold, 128 MB in fp32."""
 
 
 def by_chunks(lm: PreTrainedModel, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:

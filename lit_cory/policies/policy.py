@@ -78,8 +78,9 @@ class Policy(nn.Module, ABC):
             raise UserError("a prompt has no tokens: give it text, or use a base whose tokenizer adds a first token")
         if limit is not None and widest + new_tokens > limit:
             raise UserError(
-                f"a prompt of {widest} tokens and {new_tokens} new ones exceed the model's {limit} positions; "
-                "shorten the prompts (data), the answers (model.response_tokens) or take fewer agents (model.agents)"
+                f"a prompt of {widest} tokens and {new_tokens} new ones exceed the {limit} positions of "
+                f"{self.lm.name_or_path}; shorten the prompts (data) or the answers (model.response_tokens), or take "
+                "fewer agents (model.agents)"
             )
         batch = self.tokenizer.pad({"input_ids": rows}, padding=True, padding_side="left", return_tensors="pt")
         return batch["input_ids"].to(self.device), batch["attention_mask"].bool().to(self.device)

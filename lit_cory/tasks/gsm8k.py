@@ -19,7 +19,9 @@ LIMIT = 16_384
 MAX_EXPONENT = 1_000
 """A number with an exponent beyond this has no value here: 1e999999999 written out would fill the memory."""
 
-INSTRUCTION = f"Solve the problem in short steps. Finish with a line that holds {MARKER}, a space and the answer as a plain number."
+INSTRUCTION = (
+    f"Solve the problem in short steps. Finish with a line that holds {MARKER}, a space and the answer as a number."
+)
 REVISION = (
     "That solution may be wrong. Check it, and write a complete solution of your own that finishes in the same form."
 )

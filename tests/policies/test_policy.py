@@ -212,7 +212,7 @@ def test_an_end_of_sequence_token_inside_the_prompt_stays_visible_and_ends_nothi
 
 def test_prompts_that_do_not_fit_are_refused_in_one_line(gpt2_base: Path) -> None:
     agent = make_agents(gpt2_base, 1)[0]
-    with pytest.raises(UserError, match=r"prompt of \d+ tokens and 8 new ones exceed the model's 128 positions"):
+    with pytest.raises(UserError, match=r"prompt of \d+ tokens and 8 new ones exceed the 128 positions of"):
         agent.generate(["word " * 200], 8)
     with pytest.raises(UserError, match="no tokens"):
         agent.generate(["", "The"], 8)
