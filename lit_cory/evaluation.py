@@ -16,10 +16,11 @@ class EvaluationSettings:
     """What is asked of the agents at each held-out evaluation. Each agent alone on the query is always asked.
 
     Attributes:
-        samples: answers that each agent samples to each query. 0 with ``greedy`` leaves sampling out, and with it the KL.
+        samples: answers that each agent samples to each query. 0 with ``greedy`` leaves sampling out.
         pass_at: the k of pass@k, none above ``samples``; only for tasks whose answers are right or wrong.
         greedy: also one answer a query by greedy decoding, whose KL says nothing and is left out.
         team: also the observers after the roles before them.
+        kl: measure the KL of sampled answers, which takes about as long as sampling them.
         seed: of the sampling.
     """
 
@@ -27,6 +28,7 @@ class EvaluationSettings:
     pass_at: tuple[int, ...] = (1,)
     greedy: bool = False
     team: bool = False
+    kl: bool = True
     seed: int = 0
 
 
@@ -36,7 +38,7 @@ class HeldOut:
 
     Attributes:
         score: the task's score.
-        ref_kl: nats, k1 summed over the response, of the agent against the reference; NaN for greedy answers.
+        ref_kl: nats, k1 summed over the response, of the agent against the reference; NaN where it is not measured.
         combined: score - combined_kl_coef * ref_kl.
         length: response tokens.
         cut_off: 1.0 where an answer did not end itself.
@@ -158,7 +160,7 @@ class Evaluator:
         policy, task = self.team.policies[agent], self.team.task
         score = self.team.score(queries, response)
         ref_kl = torch.full_like(score, float("nan"))
-        if not greedy:
+        if self.settings.kl and not greedy:
             ref_kl = (policy.score(response).logprobs - policy.reference_scores(response).logprobs).sum(dim=1)
         verdicts = task.verdicts(queries, response.texts)
         return HeldOut(

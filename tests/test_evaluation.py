@@ -81,6 +81,16 @@ def test_greedy_answers_are_the_likeliest_and_have_no_kl(llama_base: Path) -> No
     assert all(map(math.isnan, table.ref_kl))
 
 
+def test_sampled_answers_are_the_same_without_their_kl(gpt2_base: Path) -> None:
+    team = make_team(make_agents(gpt2_base, 1))
+    full, short = (
+        Evaluator(team, EvaluationSettings(kl=kl), 0.1).run(QUERIES, 0, [0])["agent_0"] for kl in (True, False)
+    )
+    assert short[0].texts == full[0].texts
+    assert short[0].score == full[0].score
+    assert all(map(math.isnan, short[0].ref_kl + short[0].combined))
+
+
 def test_samples_differ_and_observers_answer_after_pioneers(gpt2_base: Path) -> None:
     team = make_team(make_agents(gpt2_base, 3))
     team.exchange()  # now in the order 1, 2, 0
