@@ -1,14 +1,16 @@
 """The command line: ``python -m lit_cory fit|validate|test|bench|export|generate``; every key in YAML or an option."""
 
+import itertools
 import sys
 from argparse import SUPPRESS
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import pandas as pd
+import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -17,21 +19,23 @@ from lit_cory.analysis import plot_curves, read_run
 from lit_cory.callbacks import (
     CurveLayout,
     ProgressLines,
+    RandomState,
     RoleSwap,
     RolloutCheckpoint,
     RolloutProgressBar,
     SampleTable,
 )
-from lit_cory.commands.arguments import complete
+from lit_cory.commands.arguments import changes, complete
+from lit_cory.commands.load import read_checkpoint
 from lit_cory.commands.trainer import CoryTrainer
 from lit_cory.data import ImdbDataModule, QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.evaluation import Tables
 from lit_cory.module import CoryLightningModule
+from lit_cory.preflight import check_checkpoint
 from lit_cory.results import answers_frame, summary_frame, write_results
-from lit_cory.run_folder import make_run_folder
+from lit_cory.run_folder import make_run_folder, remove_if_empty
 from lit_cory.summary import print_answers, print_summary
-from lit_cory.types import Query
 
 # A run is one epoch of the trainer, as many batches long as there are rollouts; all of the trainer's counts of batches
 # are counts of rollouts. The sanity check is the held-out evaluation before training, so it takes all batches.
@@ -59,16 +63,23 @@ REFUSED = {
     "max_time": "model.rollouts",
     "default_root_dir": "run_folder",
     "precision": "model.dtype",
+    "fast_dev_run": "model.rollouts and data.val_size",
+    "overfit_batches": "model.rollouts and data.val_size",
+    "limit_val_batches": "data.val_size",
+    "limit_test_batches": "data.val_size and validate",
 }
 
 
 class SaveRunConfig(SaveConfigCallback):
-    """Save the effective configuration of training runs; evaluation leaves no files."""
+    """Save the effective configuration of runs and evaluations; a resumed run's beside its earlier ones."""
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Save before training."""
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
+        """Save before any work, under the first free name."""
+        folder = Path(str(trainer.log_dir))
+        names = itertools.chain(["config.yaml"], (f"config-{number}.yaml" for number in itertools.count(1)))
+        if not self.already_saved:
+            self.config_filename = next(name for name in names if not (folder / name).exists())
+        super().setup(trainer, pl_module, stage)
 
 
 class CoryCLI(LightningCLI):
@@ -142,6 +153,9 @@ class CoryCLI(LightningCLI):
         for key, use in REFUSED.items():
             if config.trainer[key] != self._parser(self.subcommand).get_default(f"trainer.{key}"):
                 raise UserError(f"trainer.{key} has no place here; use {use}")
+        if config.trainer.num_sanity_val_steps not in (-1, 0):
+            steps = config.trainer.num_sanity_val_steps
+            raise UserError(f"trainer.num_sanity_val_steps={steps}: must be -1, to measure the start, or 0")
         checkpoint = config.get("ckpt_path")
         if checkpoint is not None and not Path(checkpoint).is_file():
             raise UserError(f"ckpt_path={checkpoint}: no such file; name a checkpoint below a run folder")
@@ -152,15 +166,33 @@ class CoryCLI(LightningCLI):
             self.run_folder = make_run_folder(config.run_folder, file, self.subcommand, checkpoint)
 
     def instantiate_classes(self) -> None:
-        """Make module, data and trainer; a run folder is taken away again where that fails."""
+        """Make module, data and trainer, and check the checkpoint; where that fails, no run folder is left."""
         with self.empty_folder_removed():
             super().instantiate_classes()
+            checkpoint = self.config[self.subcommand].get("ckpt_path")
+            if checkpoint is not None:
+                check_checkpoint(self.model, read_checkpoint(checkpoint))
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Take the run folder away again where nothing came of it."""
+        with self.empty_folder_removed():
+            super()._run_subcommand(subcommand)
 
     def before_fit(self) -> None:
-        """Read and check the data before the logger writes and the base is loaded."""
-        with self.empty_folder_removed():
-            self.datamodule.setup("fit")
-            self.model.check_data(self.datamodule)
+        """Say what a resumed run does otherwise; check the data before the logger writes and the base is loaded."""
+        config = self.config[self.subcommand]
+        if config.get("ckpt_path") is not None:
+            now = yaml.safe_load(self._parser(self.subcommand).dump(config, skip_none=False))
+            for line in changes(config.ckpt_path, now):
+                print(f"changed since the checkpoint: {line}")
+        self.datamodule.setup("fit")
+        self.model.check_data(self.datamodule)
+
+    def before_validate(self) -> None:
+        """Read and check the data before the base is loaded."""
+        self.datamodule.setup("validate")
+
+    before_test = before_validate
 
     @contextmanager
     def empty_folder_removed(self) -> Iterator[None]:
@@ -168,8 +200,8 @@ class CoryCLI(LightningCLI):
         try:
             yield
         except BaseException:
-            if self.run_folder is not None:
-                self.run_folder.rmdir()
+            if self.run_folder is not None and self.config[self.subcommand].run_folder is None:
+                remove_if_empty(self.run_folder)
             raise
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
@@ -180,7 +212,7 @@ class CoryCLI(LightningCLI):
         logger: Any = False
         if self.subcommand == "fit":
             assert self.run_folder is not None
-            callbacks += [CurveLayout()] if terminal else [CurveLayout(), ProgressLines()]
+            callbacks += [RandomState(), CurveLayout(), *([] if terminal else [ProgressLines()])]
             logger = config.logger
             if logger is None or logger is True:
                 logger = TensorBoardLogger(self.run_folder, name="", version="", default_hp_metric=False)
@@ -198,27 +230,22 @@ class CoryCLI(LightningCLI):
         assert self.run_folder is not None
         if self.model.held_out_at != self.model.rollouts_done:
             self.trainer.validate(self.model, datamodule=self.datamodule, verbose=False)
-        frame = self.write_results(self.datamodule.val_queries, self.model.before)
-        print_answers(self.datamodule.val_queries[:3], self.model.agent_names, self.model.before, self.model.held_out)
+        model, start = self.model, self.model.start()
+        frame = self.write_results(start)
+        print_answers(model.held_out_queries[:3], model.agent_names, start, model.held_out)
         print_summary(frame, chief_only=True)
         if isinstance(self.trainer.logger, TensorBoardLogger):
             print(f"Curves: {plot_curves(read_run(self.run_folder), self.run_folder / 'curves.png')}")
         print(f"Run folder: {self.run_folder} (tensorboard --logdir {self.run_folder})")
 
     def after_validate(self) -> None:
-        """Print and keep what the agents do on the held-out choice."""
-        self.report(self.datamodule.val_queries)
-
-    def after_test(self) -> None:
-        """Print and keep what the agents do on all held-out queries."""
-        self.report(self.datamodule.held_out_queries)
-
-    def report(self, queries: Sequence[Query]) -> None:
         """Print the whole summary, and say where the answers lie."""
-        print_summary(self.write_results(queries, {}))
+        print_summary(self.write_results({}))
         print(f"Results: {self.run_folder} (summary.csv, summary.json, answers.csv)")
 
-    def write_results(self, queries: Sequence[Query], before: Tables) -> pd.DataFrame:
+    after_test = after_validate
+
+    def write_results(self, before: Tables) -> pd.DataFrame:
         """Write summary and answers into the run folder; returns the summary."""
         model, task = self.model, self.model.task
         assert self.run_folder is not None
@@ -228,10 +255,10 @@ class CoryCLI(LightningCLI):
             "base": model.base,
             "rollouts": model.rollouts_done,
             "checkpoint": self.config[self.subcommand].get("ckpt_path"),
-            "samples": model.evaluation.samples,
+            "evaluation": vars(model.evaluation),
             "data": self.datamodule.source,
         }
-        write_results(self.run_folder, frame, answers_frame(queries, model.held_out), facts)
+        write_results(self.run_folder, frame, answers_frame(model.held_out_queries, model.held_out), facts)
         return frame
 
 

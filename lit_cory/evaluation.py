@@ -19,7 +19,8 @@ class EvaluationSettings:
         samples: answers that each agent samples to each query. 0 with ``greedy`` leaves sampling out.
         pass_at: the k of pass@k, none above ``samples``; only for tasks whose answers are right or wrong.
         greedy: also one answer a query by greedy decoding, whose KL says nothing and is left out.
-        team: also the observers after the roles before them.
+        team: also the observers after the roles before them. Roles go by the order of the names then, whoever has which
+            in training, so that evaluations can be compared.
         kl: measure the KL of sampled answers, which takes about as long as sampling them.
         seed: of the sampling.
     """
@@ -38,8 +39,8 @@ class HeldOut:
 
     Attributes:
         score: the task's score.
-        ref_kl: nats, k1 summed over the response, of the agent against the reference; NaN where it is not measured.
-        combined: score - combined_kl_coef * ref_kl.
+        ref_kl: nats, k1 summed over the response, of the agent against the reference; empty where it is not measured.
+        combined: score - combined_kl_coef * ref_kl; empty likewise.
         length: response tokens.
         cut_off: 1.0 where an answer did not end itself.
         texts: the answers.
@@ -72,8 +73,7 @@ class HeldOut:
             "accuracy": [float(right) for right in self.correct],
         }
         means = {name: fmean(values) for name, values in numbers.items() if values}
-        means["distinct"] = len(set(self.texts)) / len(self.texts)
-        return {name: value for name, value in means.items() if value == value}
+        return means | {"distinct": len(set(self.texts)) / len(self.texts)}
 
 
 Tables = dict[str, list[HeldOut]]
@@ -142,12 +142,12 @@ class Evaluator:
                     held_out = tables[named(team.policies[twins[agent]].name, greedy)][-1]
                 tables.setdefault(named(policy.name, greedy), []).append(held_out)
             if self.settings.team:
+                names = [policy.name for policy in team.policies]
                 with self.stream(batch, number):
-                    responses = team.answers(queries, limit, greedy=greedy)
-                names = [team.policies[agent].name for agent in team.order]
-                for role, agent in enumerate(team.order[1:], start=1):
-                    name = named(f"{names[role]} after {' and '.join(names[:role])}", greedy)
-                    tables.setdefault(name, []).append(self.judge(agent, queries, responses[role], greedy))
+                    responses = team.answers(queries, limit, greedy=greedy, order=range(len(names)))
+                for agent in range(1, len(names)):
+                    name = named(f"{names[agent]} after {' and '.join(names[:agent])}", greedy)
+                    tables.setdefault(name, []).append(self.judge(agent, queries, responses[agent], greedy))
         return tables
 
     def stream(self, batch: int, sample: int) -> AbstractContextManager[None]:
@@ -159,14 +159,15 @@ class Evaluator:
         """Scores, KL and verdicts of answers given."""
         policy, task = self.team.policies[agent], self.team.task
         score = self.team.score(queries, response)
-        ref_kl = torch.full_like(score, float("nan"))
+        ref_kl, combined = torch.empty(0), torch.empty(0)
         if self.settings.kl and not greedy:
             ref_kl = (policy.score(response).logprobs - policy.reference_scores(response).logprobs).sum(dim=1)
+            combined = score - self.combined_kl_coef * ref_kl
         verdicts = task.verdicts(queries, response.texts)
         return HeldOut(
             score=score.tolist(),
             ref_kl=ref_kl.tolist(),
-            combined=(score - self.combined_kl_coef * ref_kl).tolist(),
+            combined=combined.tolist(),
             length=response.mask.sum(dim=1).tolist(),
             cut_off=(~response.ended).float().tolist(),
             texts=response.texts,

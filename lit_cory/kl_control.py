@@ -66,8 +66,9 @@ class KLController:
         return {"coef": self.coef}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Go on from a saved state."""
-        self.coef = state["coef"]
+        """Go on from a saved state; a fixed weight is the settings' affair."""
+        if self.settings.adaptive:
+            self.coef = state["coef"]
 
 
 ScoreScaling = Literal["none", "scale", "normalize"]

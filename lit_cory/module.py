@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
 import lightning as L
@@ -18,7 +19,7 @@ from lit_cory.evaluation import EvaluationSettings, Evaluator, HeldOut, Tables, 
 from lit_cory.kl_control import KLSettings, ScoreScaling
 from lit_cory.policies import LoraSettings, Policy, PolicySettings, build_policies
 from lit_cory.policies.quantization import Quantization
-from lit_cory.preflight import check_settings, check_with_data
+from lit_cory.preflight import CHECKPOINT_FORMAT, check_checkpoint, check_settings, check_with_data
 from lit_cory.rollout_stats import rollout_scalars
 from lit_cory.tasks import SentimentTask, Task
 from lit_cory.team import Team, TeamSettings, role_name
@@ -95,7 +96,9 @@ class CoryLightningModule(L.LightningModule):
         self.stopwatch = Stopwatch()
         self.policies = nn.ModuleList()
         self.before: Tables = {}
+        self.before_texts: list[str] = []
         self.held_out: Tables = {}
+        self.held_out_queries: list[Query] = []
         self.held_out_at: int | None = None
         check_settings(self)
 
@@ -156,6 +159,7 @@ class CoryLightningModule(L.LightningModule):
         del batch_idx
         optimizers = as_list(self.optimizers())
         scalars: dict[str, float] = {}
+        queries = [query for query in queries for _ in range(self.algorithm.group_size)]
         with listen(self.stopwatch):
             for rollout in self.team.rollout(queries):
                 update, name = self.updates[rollout.agent], self.agent_names[rollout.agent]
@@ -200,6 +204,7 @@ class CoryLightningModule(L.LightningModule):
     def on_validation_epoch_start(self) -> None:
         """Start the held-out tables anew."""
         self._batches: list[Tables] = []
+        self.held_out_queries = []
 
     def validation_step(self, queries: list[Query], batch_idx: int) -> None:
         """The agents answer the batch, from the evaluation's own random streams."""
@@ -208,12 +213,13 @@ class CoryLightningModule(L.LightningModule):
         twins = [bases.index(base) if self.rollouts_done == 0 else agent for agent, base in enumerate(bases)]
         evaluator = Evaluator(self.team, self.evaluation, self.combined_kl_coef)
         self._batches.append(evaluator.run(queries, batch_idx, twins))
+        self.held_out_queries += queries
 
     def on_validation_epoch_end(self) -> None:
         """Put the batches together, and log the means."""
         self.held_out, self.held_out_at = joined(self._batches), self.rollouts_done
         if self.trainer.sanity_checking and self.rollouts_done == 0:
-            self.before = self.held_out
+            self.before, self.before_texts = self.held_out, [query.text for query in self.held_out_queries]
         if self.logger is not None:
             scalars = {f"val/{name}": value for name, value in means(self.held_out).items()}
             self.logger.log_metrics(scalars, step=self.rollouts_done)
@@ -248,31 +254,39 @@ class CoryLightningModule(L.LightningModule):
             for name, tensor in own.items():
                 tensor.copy_(state_dict[name])
 
+    def start(self) -> Tables:
+        """What the agents answered before training; empty where it was to other queries than the last evaluation's."""
+        return self.before if self.before_texts == [query.text for query in self.held_out_queries] else {}
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the state of controllers, roles and the held-out tables from before training."""
         checkpoint["cory"] = {
-            "base": self.base,
-            "quantization": self.policy_settings.quantization,
+            "format": CHECKPOINT_FORMAT,
+            "bases": self.bases(),
+            "policies": asdict(self.policy_settings),
             "rollouts_done": self.rollouts_done,
             "order": list(self.team.order),
             "updates": [update.state_dict() for update in self.updates],
             "before": {name: [vars(table) for table in samples] for name, samples in self.before.items()},
+            "before_texts": self.before_texts,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take back what :meth:`on_save_checkpoint` saved."""
-        saved = checkpoint.get("cory")
-        if saved is None:
-            raise UserError("this checkpoint was not written by lit_cory; give --ckpt_path one from a run folder")
-        if saved["base"] != self.base:
-            raise UserError(f"the checkpoint's agents start from model.base={saved['base']}, not from {self.base}")
-        if (rounded := saved["quantization"]) != self.policy_settings.quantization:
-            raise UserError(f"the checkpoint's agents were trained with model.quantization={rounded}; set it so")
+        """Take back what :meth:`on_save_checkpoint` saved; a learning rate that was changed since then holds."""
+        check_checkpoint(self, checkpoint)
+        saved = checkpoint["cory"]
         self.rollouts_done = saved["rollouts_done"]
         self.team.order[:] = saved["order"]
         for update, state in zip(self.updates, saved["updates"], strict=True):
             update.load_state_dict(state)
         self.before = {name: [HeldOut(**table) for table in samples] for name, samples in saved["before"].items()}
+        self.before_texts = saved["before_texts"]
+        for optimizer in checkpoint["optimizer_states"]:
+            for group in optimizer["param_groups"]:
+                if group["initial_lr"] != self.lr:
+                    group["lr"] = group["initial_lr"] = self.lr
+        for schedule in checkpoint["lr_schedulers"]:
+            schedule["base_lrs"] = [self.lr for _ in schedule["base_lrs"]]
 
 
 def as_list(one_or_many: Any) -> list[Any]:

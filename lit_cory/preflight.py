@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from lit_cory.errors import UserError
 from lit_cory.policies.loading import load_config, load_tokenizer, lora_targets, max_positions
@@ -13,6 +14,12 @@ from lit_cory.types import Query
 
 if TYPE_CHECKING:
     from lit_cory.module import CoryLightningModule
+
+CHECKPOINT_FORMAT = 1
+"""Raised whenever what a checkpoint holds changes."""
+
+Requirement = tuple[bool, str, object, str]
+"""Whether a key is as it must be, the key, its value, and the words for what it must be."""
 
 
 def check_settings(module: CoryLightningModule) -> None:
@@ -34,39 +41,70 @@ def check_settings(module: CoryLightningModule) -> None:
             lora_targets(config, module.policy_settings.lora.target_modules)
 
 
-def requirements(module: CoryLightningModule) -> list[tuple[bool, str, object, str]]:
-    """What each key must be: whether it is, the key, its value, and the words for it."""
+def requirements(module: CoryLightningModule) -> list[Requirement]:
+    """What the keys of the model must be."""
     low, high = module.response_tokens
-    update, team, policies = module.update_settings, module.team_settings, module.policy_settings
-    evaluation = module.evaluation
     agents, bases = len(module.agent_names), len(module.bases())
     return [
+        *policy_requirements(module),
+        (module.rollouts >= 1, "model.rollouts", module.rollouts, "at least 1"),
+        (agents >= 1, "model.agents", agents, "at least 1"),
+        (bases == agents, "model.base", module.base, f"one name, or one an agent ({agents})"),
+        (1 <= low <= high, "model.response_tokens", [low, high], "1 <= lowest <= highest"),
+        (module.lr >= 0, "model.lr", module.lr, "0 or above"),
+        *update_requirements(module),
+        *evaluation_requirements(module),
+        *team_requirements(module),
+    ]
+
+
+def policy_requirements(module: CoryLightningModule) -> list[Requirement]:
+    """What must hold of an agent."""
+    policies = module.policy_settings
+    whole = policies.policy == "full"
+    return [
         (
-            policies.policy != "full" or policies.dtype in ("auto", "float32"),
+            not whole or policies.dtype in ("auto", "float32"),
             "model.dtype",
             policies.dtype,
             "auto or float32 with model.policy=full, whose copies are trained in float32",
         ),
         (
-            policies.policy != "full" or policies.quantization == "none",
+            not whole or policies.quantization == "none",
             "model.quantization",
             policies.quantization,
             "none with model.policy=full, which trains the weights that it would round",
         ),
-        (module.rollouts >= 1, "model.rollouts", module.rollouts, "at least 1"),
-        (agents >= 1, "model.agents", agents, "at least 1"),
-        (bases == agents, "model.base", module.base, f"one name, or one an agent ({agents})"),
-        (1 <= low <= high, "model.response_tokens", [low, high], "1 <= lowest <= highest"),
         (policies.temperature > 0, "model.temperature", policies.temperature, "above 0"),
-        (module.lr >= 0, "model.lr", module.lr, "0 or above"),
-        (module.kl.coef >= 0, "model.kl.coef", module.kl.coef, "0 or above"),
-        (module.kl.target > 0, "model.kl.target", module.kl.target, "above 0"),
-        (module.kl.horizon > 0, "model.kl.horizon", module.kl.horizon, "above 0"),
         (policies.lora.r >= 1, "model.lora.r", policies.lora.r, "at least 1"),
+    ]
+
+
+def update_requirements(module: CoryLightningModule) -> list[Requirement]:
+    """What must hold of an update."""
+    update, kl = module.update_settings, module.kl
+    return [
+        (kl.coef >= 0, "model.kl.coef", kl.coef, "0 or above"),
+        (kl.target > 0, "model.kl.target", kl.target, "above 0"),
+        (kl.horizon > 0, "model.kl.horizon", kl.horizon, "above 0"),
         (update.epochs >= 1, "model.update.epochs", update.epochs, "at least 1"),
-        ((update.minibatch_size or 1) >= 1, "model.update.minibatch_size", update.minibatch_size, "at least 1"),
+        (
+            update.minibatch_size is None or update.minibatch_size >= 1,
+            "model.update.minibatch_size",
+            update.minibatch_size,
+            "at least 1",
+        ),
         (update.max_grad_norm > 0, "model.update.max_grad_norm", update.max_grad_norm, "above 0"),
         (update.max_skipped >= 1, "model.update.max_skipped", update.max_skipped, "at least 1"),
+        (update.pass_tokens >= 1, "model.update.pass_tokens", update.pass_tokens, "at least 1"),
+    ]
+
+
+def evaluation_requirements(module: CoryLightningModule) -> list[Requirement]:
+    """What must hold of an evaluation."""
+    evaluation = module.evaluation
+    reads = len(module.agent_names) > 1 and module.team_settings.knowledge_transfer
+    return [
         (
             evaluation.samples >= (0 if evaluation.greedy else 1),
             "model.evaluation.samples",
@@ -80,11 +118,19 @@ def requirements(module: CoryLightningModule) -> list[tuple[bool, str, object, s
             f"from 1 to the {evaluation.samples} of model.evaluation.samples: n samples say nothing of more draws",
         ),
         (
-            not evaluation.team or (agents > 1 and team.knowledge_transfer),
+            not evaluation.team or reads,
             "model.evaluation.team",
             evaluation.team,
             "false where no agent reads another's answer",
         ),
+        (0 <= evaluation.seed < 2**32, "model.evaluation.seed", evaluation.seed, "from 0 to 2^32 - 1"),
+    ]
+
+
+def team_requirements(module: CoryLightningModule) -> list[Requirement]:
+    """What must hold of a team's pay."""
+    team, agents = module.team_settings, len(module.agent_names)
+    return [
         (team.cut_off_penalty >= 0, "model.team.cut_off_penalty", team.cut_off_penalty, "0 or above"),
         (
             (team.score == "weighted") == (team.weights is not None),
@@ -101,17 +147,44 @@ def requirements(module: CoryLightningModule) -> list[tuple[bool, str, object, s
     ]
 
 
+def check_checkpoint(module: CoryLightningModule, checkpoint: Mapping[str, Any]) -> None:
+    """Check that a checkpoint is of agents like the module's, before the base is loaded.
+
+    Raises:
+        UserError: for one that was not written here, or of other bases, adapters, quantization or number of agents.
+    """
+    saved = checkpoint.get("cory")
+    if saved is None:
+        raise UserError("this checkpoint was not written by lit_cory; give --ckpt_path one from a run folder")
+    if saved.get("format") != CHECKPOINT_FORMAT:
+        raise UserError("this checkpoint was written by another version of lit_cory; use that version for it")
+    if (agents := len(saved["bases"])) != len(module.agent_names):
+        raise UserError(f"the checkpoint is of {agents} agents; set model.agents={agents}")
+    if saved["bases"] != module.bases():
+        theirs, own = (", ".join(bases) for bases in (saved["bases"], module.bases()))
+        raise UserError(f"the checkpoint's agents start from {theirs}, not from model.base={own}; set it so")
+    trained, now = saved["policies"], asdict(module.policy_settings)
+    for key in ("policy", "quantization", "lora"):
+        if trained[key] != now[key]:
+            raise UserError(
+                f"the checkpoint's agents were trained with model.{key}={trained[key]}, not {now[key]}; set it so"
+            )
+
+
 def check_with_data(module: CoryLightningModule, queries: Sequence[Query], batch_size: int) -> None:
     """Check that a rollout fills its minibatches, and that the last role's prompt leaves room for its answer.
+
+    In a team of different bases the room is a lower bound: an answer may be more tokens to another tokenizer.
 
     Raises:
         UserError: for a minibatch larger than the rollout, or prompts that don't fit the model's positions.
     """
     minibatch = module.update_settings.minibatch_size
-    if minibatch is not None and minibatch > batch_size:
+    rows = batch_size * module.algorithm.group_size
+    if minibatch is not None and minibatch > rows:
         raise UserError(
-            f"model.update.minibatch_size={minibatch} is larger than the rollout of data.batch_size={batch_size} "
-            "queries; lower it, or leave it null for the whole rollout"
+            f"model.update.minibatch_size={minibatch} is larger than the rollout of {rows} responses "
+            f"(data.batch_size={batch_size}); lower it, or leave it null for the whole rollout"
         )
     earlier = len(module.agent_names) - 1 if module.team_settings.knowledge_transfer else 0
     # Tokens grow with characters closely enough that the longest prompt is among the few longest texts.

@@ -1,6 +1,8 @@
 """What an evaluation came to: a frame of means with intervals, and the files that keep it."""
 
+import csv
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,13 @@ def figures(samples: Sequence[HeldOut], pass_at: Sequence[int], ways: Sequence[s
 
     Args:
         samples: the table.
-        pass_at: the k of pass@k; those above the number of samples are left out, as they can't be estimated.
+        pass_at: the k of pass@k; left out are those above the number of samples, which can't be estimated, and 1, which
+            is the accuracy.
         ways: in which answers may be given.
 
     Returns:
-        ``score``, ``ref_kl``, ``combined``, ``length``, ``cut_off``; where answers are right or wrong also
-        ``accuracy``, ``pass@k``, ``vote`` (of several samples), ``ran_on``, and ``given: WAY`` for each way.
+        ``score``, ``length``, ``cut_off``; where measured ``ref_kl`` and ``combined``; where answers are right or wrong
+        ``accuracy``, ``pass@k``, ``vote`` (of several samples), ``ran_on`` and ``given: WAY`` for each way.
     """
     columns: dict[str, list[list[float]]] = {
         name: [getattr(table, name) for table in samples]
@@ -37,18 +40,18 @@ def figures(samples: Sequence[HeldOut], pass_at: Sequence[int], ways: Sequence[s
         columns["accuracy"] = right
         columns["ran_on"] = [[float(x) for x in table.ran_on] for table in samples]
         columns |= {f"given: {way}": [[float(x == way) for x in t.given] for t in samples] for way in ways}
-    found = {name: [float(x) for x in np.mean(column, axis=0)] for name, column in columns.items()}
+    found = {name: [float(x) for x in np.mean(column, axis=0)] for name, column in columns.items() if column[0]}
     if right[0]:
         counts = np.sum(right, axis=0).astype(int)
         n = len(samples)
         found |= {f"pass@{k}": [pass_at_k(n, int(c), k) for c in counts] for k in pass_at if 1 < k <= n}
         if n > 1:
             found["vote"] = vote(samples)
-    return {name: values for name, values in found.items() if not np.isnan(values).any()}
+    return found
 
 
 def vote(samples: Sequence[HeldOut]) -> list[float]:
-    """1.0 for each query where the answer that most samples give is right, else 0.0."""
+    """1.0 for each query where the answer that most samples give is right, else 0.0; ties go to the first given."""
     right = []
     for query in range(len(samples[0].answer)):
         winner = majority([table.answer[query] for table in samples])
@@ -69,8 +72,10 @@ def summary_frame(
         ways: see there.
     """
     rows = []
-    start = all_figures(names, before, pass_at, ways)
-    for table, found in all_figures(names, after, pass_at, ways).items():
+    start, end_figures = (
+        {name: figures(samples, pass_at, ways) for name, samples in tables.items()} for tables in (before, after)
+    )
+    for table, found in (end_figures | everyones_vote(names, after)).items():
         for metric, end in found.items():
             row: dict[str, object] = {"agent": table, "metric": metric, "queries": len(end)}
             parts = {"after": mean_interval(end)}
@@ -82,15 +87,15 @@ def summary_frame(
     return pd.DataFrame(rows)
 
 
-def all_figures(
-    names: Sequence[str], tables: Tables, pass_at: Sequence[int], ways: Sequence[str]
-) -> dict[str, dict[str, list[float]]]:
-    """The metrics of every table, and of the vote of all agents where answers can be voted on."""
-    found = {name: figures(samples, pass_at, ways) for name, samples in tables.items()}
+def everyones_vote(names: Sequence[str], tables: Tables) -> dict[str, dict[str, list[float]]]:
+    """The vote of what all agents answer alone, where answers can be voted on and there are three or more.
+
+    It is not compared with a start, where the agents are copies of each other.
+    """
     pooled = [table for name in names for table in tables.get(name, [])]
-    if len(names) > 1 and pooled and pooled[0].correct:
-        found[VOTE] = {"vote": vote(pooled)}
-    return found
+    if len(names) == 1 or len(pooled) < 3 or not pooled[0].correct:
+        return {}
+    return {VOTE: {"vote": vote(pooled)}}
 
 
 def answers_frame(queries: Sequence[Query], tables: Tables) -> pd.DataFrame:
@@ -116,9 +121,12 @@ def write_results(folder: Path, frame: pd.DataFrame, answers: pd.DataFrame, fact
         facts: what else the JSON file says of the run.
     """
     frame.to_csv(folder / "summary.csv", index=False)
-    answers.to_csv(folder / "answers.csv", index=False)
+    # A bare carriage return in an answer would end its row, were it not quoted.
+    answers.to_csv(folder / "answers.csv", index=False, quoting=csv.QUOTE_NONNUMERIC)
     found: dict[str, dict[str, Any]] = {}
     for row in frame.to_dict("records"):
         agent, metric = str(row.pop("agent")), str(row.pop("metric"))
-        found.setdefault(agent, {})[metric] = {str(k): v for k, v in row.items() if v == v}
+        found.setdefault(agent, {})[metric] = {
+            str(key): value if isinstance(value, int) or math.isfinite(value) else None for key, value in row.items()
+        }
     (folder / "summary.json").write_text(json.dumps(facts | {"agents": found}, indent=1) + "\n")

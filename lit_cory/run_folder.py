@@ -12,22 +12,25 @@ def make_run_folder(
     """Make the folder of a new run or evaluation.
 
     Args:
-        wanted: the folder the user named; it must be new or empty. An evaluation leaves the name of the run that its
-            checkpoint comes from alone: it stands in that run's saved configuration.
+        wanted: the folder the user named; it must be new or empty, or, to resume a run, that of its checkpoint. An
+            evaluation leaves the folder of its checkpoint's run alone: it stands in that run's saved configuration.
         config: path of the configuration file, which names the run where no folder was named: the first free of
             ``runs/NAME/0``, ``runs/NAME/1`` ...
         command: ``fit``, or the evaluation, whose folders are ``RUN/validate/0`` and so on beside a checkpoint of RUN,
             or ``runs/NAME/validate/0`` without one.
-        checkpoint: that an evaluation is of.
+        checkpoint: to resume from, or that an evaluation is of; counts for none where its folder isn't ``checkpoints``.
 
     Raises:
         UserError: for a folder that can't be made or written, or that already holds something.
     """
-    run = None if checkpoint is None else Path(checkpoint).absolute().parent.parent
+    folder = None if checkpoint is None else Path(checkpoint).absolute().parent
+    run = folder.parent if folder is not None and folder.name == "checkpoints" else None
+    own = wanted is not None and Path(wanted).absolute() == run
+    if command == "fit" and own:
+        return Path(str(wanted))
     parent = Path("runs") / run_name(config)
     if command != "fit":
-        if wanted is not None and Path(wanted).absolute() == run:
-            wanted = None
+        wanted = None if own else wanted
         parent = (parent if run is None else run) / command
     try:
         return named(Path(wanted)) if wanted is not None else numbered(parent)
@@ -48,6 +51,15 @@ def named(folder: Path) -> Path:
     (folder / ".write").touch()
     (folder / ".write").unlink()
     return folder
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a numbered folder and those above it that were made for it, as far as nothing is in them."""
+    for empty in (folder, folder.parent, folder.parent.parent):
+        try:
+            empty.rmdir()
+        except OSError:
+            return
 
 
 def numbered(parent: Path) -> Path:

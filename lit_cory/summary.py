@@ -18,7 +18,7 @@ FURTHER = {"length": "response tokens", "cut_off": "cut off (share)", "ran_on": 
 
 
 def print_summary(frame: pd.DataFrame, chief_only: bool = False) -> None:
-    """Print the table of ``summary_frame``, all its metrics or the chief ones of agents that answer alone."""
+    """Print the table of ``summary_frame``, all its metrics or the chief ones."""
     if chief_only:
         frame = frame[frame["metric"].isin(CHIEF)]
     parts = [part for part in ("before", "after", "gain") if part in frame]
@@ -36,20 +36,23 @@ def print_summary(frame: pd.DataFrame, chief_only: bool = False) -> None:
 
 
 def interval(row: pd.Series, part: str) -> str:
-    """Mean and interval of one part of a row; nothing where it wasn't measured."""
+    """Mean and interval of one part of a row; nothing where there was no start to compare with."""
     mean, low, high = (row[name] for name in (part, f"{part}_low", f"{part}_high"))
-    if mean != mean:
+    if mean != mean and part != "after":
         return ""
     return f"{mean:{'+' * (part == 'gain')}.3f} [{low:.3f}, {high:.3f}]"
 
 
 def print_answers(queries: Sequence[Query], names: Sequence[str], before: Tables, after: Tables) -> None:
     """Print what the agents wrote to a few held-out queries, at the start and now, with the scores."""
-    # Agents of the same base start alike, so that one column serves for what they wrote then.
     first = {table: samples[0] for table, samples in after.items() if table.removesuffix(" greedy") in names}
     shown = {name: table for name, table in first.items() if name in names} or first
-    columns = {"before": before[next(iter(shown))][0]} if before else {}
-    columns |= shown
+    starts = {name: before[name][0] for name in shown if name in before}
+    if len({tuple(start.texts) for start in starts.values()}) == 1:  # as all do that start from the same base
+        starts = {"before": next(iter(starts.values()))}
+    else:
+        starts = {f"{name} before": start for name, start in starts.items()}
+    columns = starts | shown
     table = Table(title="What they write, alone [score]", show_lines=True)
     for column in ("query", *columns):
         table.add_column(column)

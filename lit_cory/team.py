@@ -78,10 +78,12 @@ class Team:
             Rollout(agent, role, responses[role], scores[role], paid[role]) for role, agent in enumerate(self.order)
         ]
 
-    def answers(self, queries: Sequence[Query], new_tokens: int, *, greedy: bool = False) -> list[Response]:
-        """Every agent's answers, in role order; later roles read those of earlier ones."""
+    def answers(
+        self, queries: Sequence[Query], new_tokens: int, *, greedy: bool = False, order: Sequence[int] | None = None
+    ) -> list[Response]:
+        """Every agent's answers, in the present role order or the one given; later roles read those of earlier ones."""
         responses: list[Response] = []
-        for role, agent in enumerate(self.order):
+        for role, agent in enumerate(self.order if order is None else order):
             prompts = self.prompts(queries, responses if self.settings.knowledge_transfer else [])
             with phase(f"generation/{role_name(role)}"):
                 responses.append(self.policies[agent].generate(prompts, new_tokens, greedy=greedy))

@@ -248,6 +248,13 @@ REFUSALS: dict[str, tuple[str, str]] = {
     "several devices": ("--trainer.devices=2", r"trainer\.devices .*one device"),
     "trainer's batches": ("--trainer.limit_train_batches=3", r"trainer\.limit_train_batches.*model\.rollouts"),
     "missing checkpoint": ("--ckpt_path=nowhere.ckpt", r"nowhere\.ckpt"),
+    "no checkpoint": ("--ckpt_path=text.ckpt", r"text\.ckpt: can't be read as a checkpoint"),
+    "a checkpoint of something else": ("--ckpt_path=foreign.ckpt", r"was not written by lit_cory"),
+    "a checkpoint of another version": ("--ckpt_path=older.ckpt", r"by another version of lit_cory"),
+    "part of the held-out queries": ("--trainer.limit_val_batches=1", r"limit_val_batches.*data\.val_size"),
+    "part of the start": ("--trainer.num_sanity_val_steps=1", r"num_sanity_val_steps=1: must be -1"),
+    "a seed without end": (f"--model.evaluation.seed={10**17}", r"model\.evaluation\.seed=.*2\^32"),
+    "no tokens in a pass": ("--model.update.pass_tokens=0", r"model\.update\.pass_tokens=0: must be at least 1"),
     "missing config": ("--config=nowhere.yaml", r"nowhere\.yaml"),
     "weights without weighted": ("--model.team.weights=[[1]]", r"model\.team\.weights"),
     "more draws than samples": (
@@ -272,7 +279,10 @@ def test_bad_input_gives_one_line_before_the_base_is_loaded(
     (place / "old").mkdir()
     (place / "old" / "events").write_text("someone's run")
     (place / "file").write_text("")
-    files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    (place / "text.ckpt").write_text("no checkpoint")
+    torch.save({"state_dict": {}}, place / "foreign.ckpt")
+    torch.save({"cory": {"format": 0}}, place / "older.ckpt")
+    files = {path: path.read_bytes() if path.is_file() else b"" for path in place.rglob("*")}
     monkeypatch.setattr("lit_cory.module.build_policies", lambda *_: pytest.fail("the base was loaded"))
     option, expected = REFUSALS[name]
     assert main(["fit", *tiny(gpt2_base), *option.split()]) == 2
@@ -281,7 +291,7 @@ def test_bad_input_gives_one_line_before_the_base_is_loaded(
     assert len(error) == 1, printed
     assert re.search(expected, error[0]), error[0]
     assert "Traceback" not in printed
-    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == files
+    assert {path: path.read_bytes() if path.is_file() else b"" for path in place.rglob("*")} == files
 
 
 def test_a_checkpoint_of_other_adapters_is_refused(
@@ -291,7 +301,15 @@ def test_a_checkpoint_of_other_adapters_is_refused(
     checkpoint = place / "run" / "checkpoints" / "last.ckpt"
     capfd.readouterr()
     assert main(["validate", *tiny(gpt2_base, ckpt_path=checkpoint, model__lora__r=3)]) == 2
-    assert "the checkpoint does not fit this model" in capfd.readouterr().err
+    assert "trained with model.lora={'r': 2" in capfd.readouterr().err
+    assert not (place / "run" / "validate").exists(), "no empty folder is left"
+    for option, expected in {
+        "--model.agents=3": "the checkpoint is of 2 agents; set model.agents=2",
+        "--model.quantization=nf4": "trained with model.quantization=none, not nf4; set it so",
+        "--model.lora.alpha=7": "trained with model.lora=",
+    }.items():
+        assert main(["validate", *tiny(gpt2_base, ckpt_path=checkpoint), option]) == 2
+        assert expected in capfd.readouterr().err
     saved = torch.load(checkpoint, weights_only=True)
     assert all("lora_" in name or "value_head" in name for name in saved["state_dict"]), "the frozen base is left out"
 

@@ -1,6 +1,7 @@
 """Figures of an evaluation, worked out by hand, and the files that keep them."""
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -51,11 +52,13 @@ def test_tasks_without_verdicts_have_scores_alone() -> None:
 
 
 def test_all_agents_vote_together() -> None:
-    """Of problem 1 both agents say 7 once and 8 twice in all, of problem 2 they say 9 three times and 1 once."""
+    """Of problem 1 the agents say 7 once and 8 twice, of problem 2 they say 9 twice and 1 once."""
     a, b, c, _ = four_samples()
     tables = {"agent_0": [a, b], "agent_1": [c], "agent_1 greedy": [a]}
     frame = summary_frame(["agent_0", "agent_1"], {}, tables)
     assert frame[frame["agent"] == VOTE][["metric", "after"]].to_numpy().tolist() == [["vote", 0.5]]
+    two = summary_frame(["agent_0", "agent_1"], {}, {"agent_0": [a], "agent_1": [b]})
+    assert VOTE not in set(two["agent"]), "two voters have no majority"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ def test_majority_by_hand(answers: list[str | None], winner: int | None) -> None
 
 
 def test_files_hold_every_answer_and_every_figure(tmp_path: Path) -> None:
-    queries = [Query("How many?", 3, "7"), Query('A "quoted", long\nquestion', 8, "9")]
+    queries = [Query("How many?", 3, "7"), Query('A "quoted", long\nquestion\rwith odd ends', 8, "9")]
     tables = {"agent_0": four_samples()[:2]}
     write_results(tmp_path, summary_frame(["agent_0"], {}, tables), answers_frame(queries, tables), {"base": "b"})
     with (tmp_path / "answers.csv").open(newline="") as file:
@@ -82,3 +85,13 @@ def test_files_hold_every_answer_and_every_figure(tmp_path: Path) -> None:
     saved = json.loads((tmp_path / "summary.json").read_text())
     assert saved["base"] == "b"
     assert saved["agents"]["agent_0"]["accuracy"]["after"] == 0.75
+
+
+def test_numbers_that_are_none_stay_visible_in_valid_json(tmp_path: Path) -> None:
+    table = dataclasses.replace(make_table([1.0, 2.0], ["a", "b"]), ref_kl=[float("nan"), float("inf")])
+    tables = {"agent_0": [table]}
+    write_results(tmp_path, summary_frame(["agent_0"], {}, tables), answers_frame([Query("q", 0)] * 2, tables), {})
+    text = (tmp_path / "summary.json").read_text()
+    assert (
+        json.loads(text, parse_constant=lambda name: pytest.fail(name))["agents"]["agent_0"]["ref_kl"]["after"] is None
+    )

@@ -8,7 +8,13 @@ from lit_cory.types import Scores
 
 
 class Algorithm(ABC):
-    """A policy-gradient algorithm. A new one is one subclass in one file, and one YAML."""
+    """A policy-gradient algorithm. A new one is one subclass in one file, and one YAML.
+
+    Attributes:
+        group_size: responses to each query of a batch; they stand in a row.
+    """
+
+    group_size: int = 1
 
     @abstractmethod
     def advantages(self, rewards: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

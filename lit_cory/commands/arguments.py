@@ -2,6 +2,9 @@
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from lit_cory.commands.load import run_folder_of
 from lit_cory.errors import UserError
@@ -27,10 +30,10 @@ def complete(args: list[str]) -> list[str]:
     files = config_options(options)
     typed = [option for i, option in enumerate(options) if i not in files]
     given = [options[i] for i in sorted(files)]
+    if args[0] == "fit":
+        given, typed = resumed(given, typed)
     if args[0] in OF_A_CHECKPOINT:
         given = given or saved_config(typed)
-        # The folder that training wrote to stays as it is; an evaluation's files go elsewhere.
-        given += ["--run_folder=null"] if given else []
     return [args[0], *given, *typed]
 
 
@@ -56,4 +59,46 @@ def saved_config(options: list[str]) -> list[str]:
     config = run_folder_of(named[-1]) / "config.yaml"
     if not config.is_file():
         raise UserError(f"ckpt_path={named[-1]}: there is no {config}; give the configuration of the run with --config")
-    return ["--config", str(config)]
+    # The folder that training wrote to stays as it is; an evaluation's files go elsewhere.
+    return ["--config", str(config), "--run_folder=null"]
+
+
+def resumed(given: list[str], typed: list[str]) -> tuple[list[str], list[str]]:
+    """Replace ``--resume RUN`` by the options that go on with that run, in its own folder; what is typed wins.
+
+    Raises:
+        UserError: if that folder holds no run that can be resumed.
+    """
+    places = [i for i, option in enumerate(typed) if option == "--resume" or option.startswith("--resume=")]
+    if not places:
+        return given, typed
+    at = places[-1]
+    alone = typed[at] == "--resume"
+    run = Path(typed[at + 1] if alone and at + 1 < len(typed) else typed[at].partition("=")[2])
+    checkpoint, config = run / "checkpoints" / "last.ckpt", last_config(run)
+    if not checkpoint.is_file() or config is None:
+        raise UserError(f"resume={run}: there is no {checkpoint} with a config.yaml; name the folder of a run")
+    rest = typed[:at] + typed[at + 1 + alone :]
+    return ["--config", str(config), *given, f"--ckpt_path={checkpoint}", f"--run_folder={run}"], rest
+
+
+def last_config(run: Path) -> Path | None:
+    """The configuration that a run, resumed or not, had last."""
+    return max(run.glob("config*.yaml"), key=lambda path: path.stat().st_mtime, default=None)
+
+
+def changes(checkpoint: str, now: dict[str, Any]) -> list[str]:
+    """``KEY: BEFORE -> NOW`` for each key in which a configuration differs from that of a checkpoint's run."""
+    config = last_config(run_folder_of(checkpoint))
+    before = {} if config is None else flat(yaml.safe_load(config.read_text(encoding="utf-8")))
+    after = flat(now)
+    keys = (key for key in before if key in after and before[key] != after[key])
+    return [f"{key}: {before[key]} -> {after[key]}" for key in keys if key not in ("ckpt_path", "run_folder", "config")]
+
+
+def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """A nested dict as one, its keys joined by dots."""
+    if not isinstance(tree, dict) or not tree:
+        return {prefix: tree}
+    parts = (flat(part, f"{prefix}.{name}" if prefix else str(name)) for name, part in tree.items())
+    return {key: value for part in parts for key, value in part.items()}

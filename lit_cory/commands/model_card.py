@@ -10,6 +10,7 @@ import yaml
 
 from lit_cory.commands.load import run_folder_of
 from lit_cory.module import CoryLightningModule
+from lit_cory.types import Query
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def model_card(exported: Exported, module: CoryLightningModule) -> str:
         "",
         "## How to load it",
         "",
-        *loading(exported, policies.temperature, module.response_tokens[1]),
+        *loading(exported, module),
     ]
     return f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n\n" + "\n".join(lines) + "\n"
 
@@ -93,8 +94,14 @@ def interval(row: Any) -> str:
     return f"{mean:.3f}" if low != low else f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def loading(exported: Exported, temperature: float, new_tokens: int) -> list[str]:
-    """Lines of code, with the settings that the agent was sampled with in training."""
+def loading(exported: Exported, module: CoryLightningModule) -> list[str]:
+    """Lines of code, with the prompt and the settings that the agent was sampled with in training."""
+    temperature, new_tokens = module.policy_settings.temperature, module.response_tokens[1]
+    asked = module.task.prompt(Query("...", 0), [])
+    prompt = f'prompt = tokenizer({asked!r}, return_tensors="pt")'
+    if not isinstance(asked, str):
+        options = 'add_generation_prompt=True, return_dict=True, return_tensors="pt"'
+        prompt = f"prompt = tokenizer.apply_chat_template(\n    {asked!r},\n    {options},\n)"
     load = [
         f"tokenizer = AutoTokenizer.from_pretrained({exported.folder!r})",
         f'model = AutoModelForCausalLM.from_pretrained({exported.folder!r}, dtype="auto")',
@@ -108,8 +115,8 @@ def loading(exported: Exported, temperature: float, new_tokens: int) -> list[str
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
         "",
         *load,
-        'prompt = tokenizer("...", return_tensors="pt")',
-        "# As in training: nothing filtered.",
+        "# As in training, with a query in place of the dots: nothing is filtered.",
+        prompt,
         f"sampling = dict(do_sample=True, temperature={temperature}, top_k=0, top_p=1.0, max_new_tokens={new_tokens})",
         "print(tokenizer.decode(model.generate(**prompt, **sampling)[0], skip_special_tokens=True))",
         "```",

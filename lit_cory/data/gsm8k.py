@@ -61,6 +61,10 @@ class Gsm8kDataModule(QueryDataModule):
         super().__init__(batch_size, val_batch_size, val_size, seed, tokenizer)
         if not 0 < val_fraction < 1:
             raise UserError(f"data.val_fraction={val_fraction}: must be above 0 and below 1")
+        if source == "bundled:arithmetic":
+            raise UserError(
+                f"data.source={source}: these problems are a source of their own: --data ArithmeticDataModule"
+            )
         self.source, self.subset, self.val_fraction = source, subset, val_fraction
         self.columns = {"data.question_column": question_column, "data.answer_column": answer_column}
 

@@ -8,6 +8,7 @@ included, reaches neither results nor gradients.
 
 from lit_cory.ops.advantages import gae
 from lit_cory.ops.control import adaptive_kl_coef
+from lit_cory.ops.groups import group_whiten, leave_one_out
 from lit_cory.ops.kl import KL_ESTIMATORS, KLEstimator, full_kl, kl_per_token
 from lit_cory.ops.logprobs import entropy, token_logprobs
 from lit_cory.ops.losses import PolicyLoss, policy_loss, value_loss
@@ -26,7 +27,9 @@ __all__ = [
     "entropy",
     "full_kl",
     "gae",
+    "group_whiten",
     "kl_per_token",
+    "leave_one_out",
     "masked_mean",
     "masked_sum",
     "masked_whiten",

@@ -122,7 +122,7 @@ def test_a_run_of_two_bases(tmp_path: Path, pair: tuple[str, str], capfd: pytest
     for bases in (f"[{pair[1]},{pair[0]}]", pair[0]):
         assert main(["validate", *tiny(bases), checkpoint]) == 2  # type: ignore[arg-type]
         printed = capfd.readouterr().err
-        assert f"start from model.base={list(pair)}" in printed
+        assert f"start from {', '.join(map(str, pair))}, not from model.base=" in printed
         assert "Traceback" not in printed
 
 

@@ -324,3 +324,16 @@ def test_verdicts() -> None:
     huge, other = Gsm8kTask().verdicts([PROBLEM] * 2, ["#### 1" + "0" * 5000, "#### 1" + "0" * 4999 + "1"])
     assert huge.answer is not None
     assert huge.answer != other.answer
+
+
+def test_a_strict_format_hides_no_skill() -> None:
+    """Of 20 right answers half have no marker: all are right, and the ways in which they are given are told apart."""
+    responses = ["So it is 42.\n#### 42"] * 10 + ["The answer is 42."] * 6 + ["It is 42 apples."] * 4
+    verdicts = Gsm8kTask().verdicts([PROBLEM] * 20, responses)
+    assert all(verdict.correct for verdict in verdicts)
+    ways = [verdict.given for verdict in verdicts]
+    assert [ways.count(way) for way in Gsm8kTask.WAYS] == [10, 6, 4, 0]
+
+
+def test_blank_lines_end_no_answer() -> None:
+    assert Gsm8kTask().score([PROBLEM], ["First 40.\n\n\nThen 2 more.\n\n#### 42"]) == [1.0]
