@@ -281,6 +281,8 @@ class CoryLightningModule(L.LightningModule):
             update.load_state_dict(state)
         self.before = {name: [HeldOut(**table) for table in samples] for name, samples in saved["before"].items()}
         self.before_texts = saved["before_texts"]
+        if self.rollouts_done < self.rollouts:  # a run that was complete can be made longer
+            checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False
         for optimizer in checkpoint["optimizer_states"]:
             for group in optimizer["param_groups"]:
                 if group["initial_lr"] != self.lr:

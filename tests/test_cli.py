@@ -352,7 +352,7 @@ def test_samples_are_tabled_beside_the_curves(place: Path, gpt2_base: Path) -> N
 
 def test_test_takes_all_that_is_held_out(place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["test", *tiny(gpt2_base, data__val_batch_size=100)]) == 0
-    assert "on 192 held-out queries" in " ".join(capfd.readouterr().out.split())
+    assert "192 held-out queries" in " ".join(capfd.readouterr().out.split())
 
 
 def test_bench_prints_phases_and_memory(place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str]) -> None:

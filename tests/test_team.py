@@ -179,7 +179,8 @@ def test_an_answer_cut_off_costs_its_own_agent_the_penalty(gpt2_base: Path) -> N
     torch.manual_seed(0)
     queries = [*QUERIES * 8, Query("<|end|>An end in the prompt", 0)]
     for rollout in team.rollout(queries):
-        assert (rollout.response.prompt_ids[-1, -8:] == 0).any(), "the prompt holds an end-of-sequence token"
+        prompt = rollout.response.prompt_ids[-1][rollout.response.prompt_mask[-1]]
+        assert 0 in prompt, "the prompt holds an end-of-sequence token"
         ended = [0 in row for row in rollout.response.tokens.tolist()]  # 0 is the only token that ends an answer
         assert rollout.team_score.tolist() == [2.0 if end else 1.75 for end in ended]
         assert rollout.score.tolist() == [1.0] * len(ended), "the score that is logged is the task's"

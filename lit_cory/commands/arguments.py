@@ -33,7 +33,7 @@ def complete(args: list[str]) -> list[str]:
     if args[0] == "fit":
         given, typed = resumed(given, typed)
     if args[0] in OF_A_CHECKPOINT:
-        given = given or saved_config(typed)
+        given = of_run(given, typed)
     return [args[0], *given, *typed]
 
 
@@ -46,21 +46,26 @@ def config_options(options: list[str]) -> set[int]:
     return places
 
 
-def saved_config(options: list[str]) -> list[str]:
-    """Options that read the configuration of the run whose checkpoint is named.
+def of_run(given: list[str], typed: list[str]) -> list[str]:
+    """The options that read configurations: where none is given, that of the run whose checkpoint is named.
 
     Raises:
         UserError: if the checkpoint is there and its run folder holds no configuration.
     """
-    named = [value for option, value in pairwise(options) if option == "--ckpt_path"]
-    named += [option.partition("=")[2] for option in options if option.startswith("--ckpt_path=")]
+    named = [value for option, value in pairwise(typed) if option == "--ckpt_path"]
+    named += [option.partition("=")[2] for option in typed if option.startswith("--ckpt_path=")]
     if not named or not Path(named[-1]).is_file():  # a checkpoint that isn't there is refused by name later
-        return []
-    config = run_folder_of(named[-1]) / "config.yaml"
-    if not config.is_file():
-        raise UserError(f"ckpt_path={named[-1]}: there is no {config}; give the configuration of the run with --config")
-    # The folder that training wrote to stays as it is; an evaluation's files go elsewhere.
-    return ["--config", str(config), "--run_folder=null"]
+        return given
+    run = run_folder_of(named[-1])
+    config = last_config(run)
+    if not given and config is None:
+        raise UserError(
+            f"ckpt_path={named[-1]}: there is no {run / 'config.yaml'}; give the configuration of the run with --config"
+        )
+    given = given or ["--config", str(config)]
+    # The folder that training wrote to, named in its configuration, stays as it is: an evaluation's files go elsewhere.
+    own = Path(given[-1].partition("=")[2] or given[-1]).absolute().parent == run
+    return [*given, "--run_folder=null"] if own else given
 
 
 def resumed(given: list[str], typed: list[str]) -> tuple[list[str], list[str]]:

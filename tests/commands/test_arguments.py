@@ -30,7 +30,7 @@ def test_the_configuration_comes_before_what_is_typed(checkpoint: Path) -> None:
         assert complete(["fit", *named]) == ["fit", *named], "a resumed run's settings are named by its user"
         for given in (["--config", "a.yaml"], ["--config=a.yaml"], ["-c", "a.yaml"]):
             assert complete(["fit", *named, *given, "--x=1"]) == ["fit", *given, *named, "--x=1"]
-            assert complete(["test", *named, *given, "--x=1"]) == ["test", *given, "--run_folder=null", *named, "--x=1"]
+            assert complete(["test", *named, *given, "--x=1"]) == ["test", *given, *named, "--x=1"]
     assert complete(["export", "--ckpt_path=nowhere"]) == ["export", "--ckpt_path=nowhere"]
     several = ["fit", "--seed_everything=3", "--config=a.yaml", "--config", "b.yaml"]
     assert complete(several) == ["fit", "--config=a.yaml", "--config", "b.yaml", "--seed_everything=3"]

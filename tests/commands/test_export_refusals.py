@@ -32,7 +32,7 @@ REFUSALS: dict[str, tuple[list[str], str]] = {
     "other rank": (["--model.lora.r=3"], r"trained with model\.lora="),
     "no checkpoint at all": (["--ckpt_path=garbage"], r"ckpt_path=garbage: can't be read as a checkpoint"),
     "a checkpoint of something else": (["--ckpt_path=foreign"], r"not written by lit_cory"),
-    "two bases": (["--agent=merged", "--model.base=[BASE,other]"], r"agent=merged: .*different bases"),
+    "two bases": (["--agent=merged", "--model.base=[BASE,other]"], r"the checkpoint's agents start from "),
 }
 
 AFTER_LOADING = {"other agents", "other base", "other rank", "a checkpoint of something else"}
