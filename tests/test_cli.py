@@ -223,6 +223,18 @@ def test_every_config_parses_and_feeds_back(place: Path, config: Path, capsys: p
     assert capsys.readouterr().out == printed
 
 
+@pytest.mark.parametrize("config", sorted((CONFIGS / "algorithms").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_algorithm_trains_a_team(place: Path, gpt2_base: Path, config: Path) -> None:
+    group = yaml.safe_load(config.read_text())["model"]["algorithm"]["init_args"].get("group_size", 1)
+    options = tiny(gpt2_base, model__rollouts=2, data__batch_size=2, run_folder="run")
+    # Two queries make two groups, and a minibatch holds one.
+    assert main(["fit", "--config", str(config), *options, f"--model.update.minibatch_size={group}"]) == 0
+    scalars = read_scalars(place / "run").set_index(["tag", "step"])["value"]
+    for agent in ("agent_0", "agent_1"):
+        assert scalars[f"train/{agent}/steps", 2] == 2
+        assert ((f"train/{agent}/value_loss", 1) in scalars.index) == (group == 1), "groups need no critic"
+
+
 REFUSALS: dict[str, tuple[str, str]] = {
     "unknown key": ("--model.learnig_rate=1", r"learnig_rate"),
     "wrong type": ("--model.rollouts=many", r"model\.rollouts"),

@@ -113,7 +113,7 @@ def test_what_is_typed_wins_and_is_reported(place: Path, gpt2_base: Path, capsys
     given = options(gpt2_base, model__rollouts=2, run_folder="run")
     assert main(["fit", *given]) == 0
     capsys.readouterr()
-    typed = ["--model.rollouts=4", "--model.lr=0.005", "--model.kl.coef=0.7"]
+    typed = ["--model.rollouts=4", "--model.lr=0.005", "--model.kl.coef=0.7", "--data.val_size=5"]
     assert main(["fit", *given, *typed, "--ckpt_path=run/checkpoints/last.ckpt", "--run_folder=more"]) == 0
     printed = capsys.readouterr().out
     for line in ("model.rollouts: 2 -> 4", "model.lr: 0.01 -> 0.005", "model.kl.coef: 0.05 -> 0.7"):
@@ -123,3 +123,6 @@ def test_what_is_typed_wins_and_is_reported(place: Path, gpt2_base: Path, capsys
         assert scalars[f"train/{agent}/lr", 3] == pytest.approx(0.005)
         assert scalars[f"train/{agent}/kl_coef", 4] == pytest.approx(0.7)
     assert ("train/agent_0/score", 2) not in scalars.index
+    summary = pd.read_csv(place / "more" / "summary.csv")
+    assert summary["queries"].tolist()[0] == 5
+    assert "gain" not in summary, "the start was measured on other queries"
