@@ -154,6 +154,13 @@ class CoryLightningModule(L.LightningModule):
 
     # Training.
 
+    def on_train_start(self) -> None:
+        """Begin at the learning rate of the present schedule, also where a resumed run had another."""
+        for schedule in as_list(self.lr_schedulers()):
+            factors = zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True)
+            for group, base, factor in factors:
+                group["lr"] = base * factor(schedule.last_epoch)
+
     def training_step(self, queries: list[Query], batch_idx: int) -> None:
         """One rollout: the team answers, each agent learns from its own answers."""
         del batch_idx
@@ -283,10 +290,6 @@ class CoryLightningModule(L.LightningModule):
         self.before_texts = saved["before_texts"]
         if self.rollouts_done < self.rollouts:  # a run that was complete can be made longer
             checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False
-        for optimizer in checkpoint["optimizer_states"]:
-            for group in optimizer["param_groups"]:
-                if group["initial_lr"] != self.lr:
-                    group["lr"] = group["initial_lr"] = self.lr
         for schedule in checkpoint["lr_schedulers"]:
             schedule["base_lrs"] = [self.lr for _ in schedule["base_lrs"]]
 

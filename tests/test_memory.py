@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system: measured in a process of its own, since the setting is the process's."""
+"""Freed memory goes back to the system: measured in a process of its own, where nothing else frees any."""
 
 import subprocess
 import sys

@@ -110,7 +110,7 @@ def test_a_folder_without_a_run_is_refused(place: Path, capfd: pytest.CaptureFix
 
 
 def test_what_is_typed_wins_and_is_reported(place: Path, gpt2_base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = options(gpt2_base, model__rollouts=2, run_folder="run")
+    given = options(gpt2_base, model__rollouts=2, run_folder="run", model__lr_schedule="linear")
     assert main(["fit", *given]) == 0
     capsys.readouterr()
     typed = ["--model.rollouts=4", "--model.lr=0.005", "--model.kl.coef=0.7", "--data.val_size=5"]
@@ -120,7 +120,9 @@ def test_what_is_typed_wins_and_is_reported(place: Path, gpt2_base: Path, capsys
         assert f"changed since the checkpoint: {line}\n" in printed
     scalars = read_scalars(place / "more").set_index(["tag", "step"])["value"]
     for agent in ("agent_0", "agent_1"):
-        assert scalars[f"train/{agent}/lr", 3] == pytest.approx(0.005)
+        # Linear over 2 rollouts it had come to 0; over 4, two and one of four parts of the new rate are left.
+        assert scalars[f"train/{agent}/lr", 3] == pytest.approx(0.005 / 2)
+        assert scalars[f"train/{agent}/lr", 4] == pytest.approx(0.005 / 4)
         assert scalars[f"train/{agent}/kl_coef", 4] == pytest.approx(0.7)
     assert ("train/agent_0/score", 2) not in scalars.index
     summary = pd.read_csv(place / "more" / "summary.csv")
