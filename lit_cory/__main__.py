@@ -26,6 +26,8 @@ def main(argv: list[str] | None = None) -> int:
 
     for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
         logging.getLogger(name).setLevel(logging.WARNING)
+    # The only word on a process that was ended because another one of its run died.
+    logging.getLogger("lightning.fabric.strategies.launchers.subprocess_script").setLevel(logging.INFO)
     try:
         CoryCLI(argv)
     except (UserError, ArgumentError) as error:

@@ -14,6 +14,7 @@ import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning_utilities.core.rank_zero import rank_zero_only
 
 from lit_cory.analysis import plot_curves, read_run
 from lit_cory.callbacks import (
@@ -32,9 +33,10 @@ from lit_cory.data import ImdbDataModule, QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.evaluation import Tables
 from lit_cory.module import CoryLightningModule
-from lit_cory.preflight import check_checkpoint
+from lit_cory.preflight import check_checkpoint, check_processes, check_strategy
 from lit_cory.results import answers_frame, summary_frame, write_results
 from lit_cory.run_folder import make_run_folder, remove_if_empty
+from lit_cory.sharding import ShardedBase
 from lit_cory.summary import print_answers, print_summary
 
 # A run is one epoch of the trainer, as many batches long as there are rollouts; all of the trainer's counts of batches
@@ -48,14 +50,13 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "val_check_interval": 20,
     "enable_checkpointing": False,
     "enable_model_summary": False,
+    "use_distributed_sampler": False,
 }
 
 # Keys of the trainer that would be ignored or misread here, and what to use. They keep their defaults.
 REFUSED = {
     "limit_train_batches": "model.rollouts",
     "max_epochs": "model.rollouts (a run is one epoch)",
-    "devices": "one device, as several processes would all sample the same",
-    "num_nodes": "one node, as several processes would all sample the same",
     "gradient_clip_val": "model.update.max_grad_norm",
     "gradient_clip_algorithm": "model.update.max_grad_norm",
     "max_steps": "model.rollouts (the trainer's steps are optimizer steps, several to a rollout)",
@@ -67,6 +68,7 @@ REFUSED = {
     "overfit_batches": "model.rollouts and data.val_size",
     "limit_val_batches": "data.val_size",
     "limit_test_batches": "data.val_size and validate",
+    "use_distributed_sampler": "its default: a batch is dealt among all processes",
 }
 
 
@@ -156,6 +158,7 @@ class CoryCLI(LightningCLI):
         if config.trainer.num_sanity_val_steps not in (-1, 0):
             steps = config.trainer.num_sanity_val_steps
             raise UserError(f"trainer.num_sanity_val_steps={steps}: must be -1, to measure the start, or 0")
+        check_strategy(config.trainer.strategy)
         checkpoint = config.get("ckpt_path")
         if checkpoint is not None and not Path(checkpoint).is_file():
             raise UserError(f"ckpt_path={checkpoint}: no such file; name a checkpoint below a run folder")
@@ -163,7 +166,12 @@ class CoryCLI(LightningCLI):
         if self.subcommand in ("fit", "validate", "test"):
             files = config.get("config") or []
             file = str(files[0]) if files else None
-            self.run_folder = make_run_folder(config.run_folder, file, self.subcommand, checkpoint)
+            # Only the first process of several writes.
+            self.run_folder = (
+                make_run_folder(config.run_folder, file, self.subcommand, checkpoint)
+                if is_first()
+                else Path(config.run_folder or "runs")
+            )
 
     def instantiate_classes(self) -> None:
         """Make module, data and trainer, and check the checkpoint; where that fails, no run folder is left."""
@@ -183,10 +191,12 @@ class CoryCLI(LightningCLI):
         config = self.config[self.subcommand]
         if config.get("ckpt_path") is not None:
             now = yaml.safe_load(self._parser(self.subcommand).dump(config, skip_none=False))
-            for line in changes(config.ckpt_path, now):
+            for line in changes(config.ckpt_path, now) if is_first() else []:
                 print(f"changed since the checkpoint: {line}")
         self.datamodule.setup("fit")
         self.model.check_data(self.datamodule)
+        sharded = isinstance(self.trainer.strategy, ShardedBase)
+        check_processes(self.model, self.datamodule.batch_size, self.trainer.world_size, sharded)
 
     def before_validate(self) -> None:
         """Read and check the data before the base is loaded."""
@@ -200,7 +210,7 @@ class CoryCLI(LightningCLI):
         try:
             yield
         except BaseException:
-            if self.run_folder is not None and self.config[self.subcommand].run_folder is None:
+            if is_first() and self.run_folder is not None and self.config[self.subcommand].run_folder is None:
                 remove_if_empty(self.run_folder)
             raise
 
@@ -230,6 +240,8 @@ class CoryCLI(LightningCLI):
         assert self.run_folder is not None
         if self.model.held_out_at != self.model.rollouts_done:
             self.trainer.validate(self.model, datamodule=self.datamodule, verbose=False)
+        if not self.trainer.is_global_zero:
+            return
         model, start = self.model, self.model.start()
         frame = self.write_results(start)
         print_answers(model.held_out_queries[:3], model.agent_names, start, model.held_out)
@@ -240,6 +252,8 @@ class CoryCLI(LightningCLI):
 
     def after_validate(self) -> None:
         """Print the whole summary, and say where the answers lie."""
+        if not self.trainer.is_global_zero:
+            return
         print_summary(self.write_results({}))
         print(f"Results: {self.run_folder} (summary.csv, summary.json, answers.csv)")
 
@@ -260,6 +274,11 @@ class CoryCLI(LightningCLI):
         }
         write_results(self.run_folder, frame, answers_frame(model.held_out_queries, model.held_out), facts)
         return frame
+
+
+def is_first() -> bool:
+    """Whether this is the first of a run's processes, as its launcher says before they are connected."""
+    return getattr(rank_zero_only, "rank", 0) == 0
 
 
 def first_base(base: list[str] | str) -> str:

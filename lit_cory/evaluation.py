@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 import torch
 
+from lit_cory import ranks
 from lit_cory.team import Team
 from lit_cory.types import Query, Response
 
@@ -99,6 +101,22 @@ def joined(parts: Sequence[Tables]) -> Tables:
     }
 
 
+def dealt_back(parts: Sequence[Tables], rows: int) -> Tables:
+    """The tables of ``rows`` queries, in their order, from those of processes that each took every n-th of them."""
+    return {
+        name: [
+            HeldOut(*(dealt_column([vars(p[name][i])[field] for p in parts], rows) for field in vars(samples[0])))
+            for i in range(len(samples))
+        ]
+        for name, samples in parts[0].items()
+    }
+
+
+def dealt_column(parts: Sequence[list[Any]], rows: int) -> list[Any]:
+    """One column of :func:`dealt_back`; an empty one stays empty."""
+    return [parts[row % len(parts)][row // len(parts)] for row in range(rows)] if parts[0] else []
+
+
 @contextmanager
 def sampling_stream(seed: int, device: torch.device) -> Iterator[None]:
     """Sample inside the block from a stream of its own, and leave the training stream as it was."""
@@ -118,6 +136,11 @@ class Evaluator:
 
     def __init__(self, team: Team, settings: EvaluationSettings, combined_kl_coef: float) -> None:
         self.team, self.settings, self.combined_kl_coef = team, settings, combined_kl_coef
+
+    def run_shared(self, queries: Sequence[Query], batch: int, twins: Sequence[int]) -> Tables:
+        """:meth:`run`, the queries dealt among all processes; each gets the tables of all."""
+        own = ranks.share(queries) or list(queries[:1])  # one answers without need where there are too few for all
+        return dealt_back(ranks.gather_objects(self.run(own, batch, twins)), len(queries))
 
     @torch.no_grad()
     def run(self, queries: Sequence[Query], batch: int, twins: Sequence[int]) -> Tables:
@@ -152,7 +175,7 @@ class Evaluator:
 
     def stream(self, batch: int, sample: int) -> AbstractContextManager[None]:
         """The random stream of one sample of one batch."""
-        seed = self.settings.seed * 1_000_003 + batch + sample * 1_000_000_007
+        seed = self.settings.seed * 1_000_003 + batch + sample * 1_000_000_007 + ranks.own() * 1_000_000_000_039
         return sampling_stream(seed, self.team.policies[0].device)
 
     def judge(self, agent: int, queries: Sequence[Query], response: Response, greedy: bool) -> HeldOut:

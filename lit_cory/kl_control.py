@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from lit_cory import ops
+from lit_cory import ops, ranks
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ ScoreScaling = Literal["none", "scale", "normalize"]
 class ScoreScaler:
     """Running moments of one agent's team score: divide by the deviation, or subtract the mean as well.
 
-    The moments take a batch in before it is scaled. Only what enters the rewards is scaled; the raw score is logged.
+    The moments take a batch of all processes in before it is scaled. Only what enters the rewards is scaled; the raw
+    score is logged.
     """
 
     def __init__(self, scaling: ScoreScaling) -> None:
@@ -88,7 +89,7 @@ class ScoreScaler:
         """Scale ``score`` [B]; unchanged for ``none`` and while the deviation is 0."""
         if self.scaling == "none":
             return score
-        self.moments = ops.merge_moments(*self.moments, score)
+        self.moments = ops.merge_moments(*self.moments, ranks.gather(score))
         count, mean, m2 = self.moments
         deviation = (m2 / (count - 1)) ** 0.5 if count > 1 and m2 > 0 else 1.0
         centre = mean if self.scaling == "normalize" else 0.0

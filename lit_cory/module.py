@@ -2,16 +2,19 @@
 
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any, Literal
 
 import lightning as L
 import torch
 from jsonargparse import lazy_instance  # type: ignore[attr-defined]
+from lightning.pytorch.strategies import ParallelStrategy
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import get_scheduler
 
+from lit_cory import ranks
 from lit_cory.algorithms import PPO, Algorithm
 from lit_cory.data import QueryDataModule
 from lit_cory.errors import UserError
@@ -21,6 +24,7 @@ from lit_cory.policies import LoraSettings, Policy, PolicySettings, build_polici
 from lit_cory.policies.quantization import Quantization
 from lit_cory.preflight import CHECKPOINT_FORMAT, check_checkpoint, check_settings, check_with_data
 from lit_cory.rollout_stats import rollout_scalars
+from lit_cory.sharding import shard_blocks
 from lit_cory.tasks import SentimentTask, Task
 from lit_cory.team import Team, TeamSettings, role_name
 from lit_cory.timing import Stopwatch, listen
@@ -122,6 +126,9 @@ class CoryLightningModule(L.LightningModule):
         # The trainer moves the module to its device after this, too late for the choice of dtype and for the task.
         device = self.device if self._trainer is None else self.trainer.strategy.root_device
         self.build_agents(device)
+        if self._device_mesh is not None:  # the trainer's strategy shards
+            for lm in dict.fromkeys(agent.lm for agent in self.agents()):
+                shard_blocks(lm, self._device_mesh["data_parallel"])
         self.task.prepare(device)
 
     def build_agents(self, device: torch.device) -> None:
@@ -166,8 +173,8 @@ class CoryLightningModule(L.LightningModule):
         del batch_idx
         optimizers = as_list(self.optimizers())
         scalars: dict[str, float] = {}
-        queries = [query for query in queries for _ in range(self.algorithm.group_size)]
-        with listen(self.stopwatch):
+        queries = [query for query in ranks.share(queries) for _ in range(self.algorithm.group_size)]
+        with listen(self.stopwatch), self.unsynchronised():
             for rollout in self.team.rollout(queries):
                 update, name = self.updates[rollout.agent], self.agent_names[rollout.agent]
                 stats = update.run(rollout, optimizers[rollout.agent], self.manual_backward)
@@ -181,6 +188,11 @@ class CoryLightningModule(L.LightningModule):
         self.rollouts_done += 1
         self.seconds = self.stopwatch.lap()
         self.record(scalars | {f"time/{name}": seconds for name, seconds in self.seconds.items()})
+
+    def unsynchronised(self) -> AbstractContextManager[None]:
+        """Keep DDP from averaging gradients in each backward pass; an update adds them up once, weighted by tokens."""
+        strategy = self.trainer.strategy
+        return strategy.block_backward_sync() if isinstance(strategy, ParallelStrategy) else nullcontext()
 
     def mind_skipped(self, name: str, update: AgentUpdate, skipped: str | None) -> None:
         """Warn of a skipped update; stop the run after too many in a row."""
@@ -219,7 +231,7 @@ class CoryLightningModule(L.LightningModule):
         bases = self.bases()
         twins = [bases.index(base) if self.rollouts_done == 0 else agent for agent, base in enumerate(bases)]
         evaluator = Evaluator(self.team, self.evaluation, self.combined_kl_coef)
-        self._batches.append(evaluator.run(queries, batch_idx, twins))
+        self._batches.append(evaluator.run_shared(queries, batch_idx, twins))
         self.held_out_queries += queries
 
     def on_validation_epoch_end(self) -> None:

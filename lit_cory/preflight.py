@@ -147,6 +147,45 @@ def team_requirements(module: CoryLightningModule) -> list[Requirement]:
     ]
 
 
+STRATEGIES = ("auto", "ddp", "sharded")
+"""The trainer's strategies that train several agents, each by an optimizer of its own."""
+
+
+def check_strategy(strategy: Any) -> None:
+    """Check the trainer's strategy, given by name or as a class with its arguments.
+
+    Raises:
+        UserError: for one that knows one optimizer alone, or doesn't write checkpoints of what trains alone.
+    """
+    name = strategy if isinstance(strategy, str) else strategy.class_path.rpartition(".")[2]
+    if name not in (*STRATEGIES, "DDPStrategy", "ShardedBase") and not name.startswith("ddp_find_unused_parameters"):
+        raise UserError(
+            f"trainer.strategy={name}: can't train agents by an optimizer each; use ddp, or sharded where the base is "
+            "too large for one device"
+        )
+
+
+def check_processes(module: CoryLightningModule, batch_size: int, processes: int, sharded: bool) -> None:
+    """Check that a rollout can be dealt among the processes of a run.
+
+    Raises:
+        UserError: where one would have no query, or, with a sharded base, fewer than another.
+    """
+    if batch_size < processes:
+        raise UserError(f"data.batch_size={batch_size}: must be at least the number of processes, {processes}")
+    if not sharded or processes == 1:
+        return
+    policies, minibatch = module.policy_settings, module.update_settings.minibatch_size or batch_size
+    for good, key, value, want in (
+        (policies.policy == "shared_lora", "model.policy", policies.policy, "shared_lora"),
+        (policies.quantization == "none", "model.quantization", policies.quantization, "none"),
+        (batch_size % processes == 0, "data.batch_size", batch_size, f"a multiple of the {processes} processes"),
+        (minibatch % processes == 0, "model.update.minibatch_size", minibatch, f"a multiple of {processes}"),
+    ):
+        if not good:
+            raise UserError(f"{key}={value}: must be {want} with trainer.strategy=sharded")
+
+
 def check_checkpoint(module: CoryLightningModule, checkpoint: Mapping[str, Any]) -> None:
     """Check that a checkpoint is of agents like the module's, before the base is loaded.
 

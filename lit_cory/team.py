@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lit_cory import ops
+from lit_cory import ops, ranks
 from lit_cory.errors import UserError
 from lit_cory.policies import Policy
 from lit_cory.tasks.base import Task
@@ -102,9 +102,9 @@ class Team:
         return self.policies[agent].generate(self.prompts(queries, []), new_tokens, reference=reference, greedy=greedy)
 
     def draw_limit(self) -> int:
-        """A limit of new tokens from torch's global random stream."""
+        """A limit of new tokens from torch's global random stream, the same in all processes."""
         low, high = self.response_tokens
-        return int(torch.randint(low, high + 1, ()))
+        return ranks.first(int(torch.randint(low, high + 1, ())))
 
     def prompts(self, queries: Sequence[Query], earlier: Sequence[Response]) -> list[str | list[dict[str, str]]]:
         """What the next role reads: each query with the answers given before."""

@@ -1,6 +1,5 @@
 """One agent's update: from a rollout to a step of its own weights. It never samples, and knows no other agent."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from lit_cory import ops
+from lit_cory import ops, ranks
 from lit_cory.algorithms import Algorithm
 from lit_cory.kl_control import KLController, KLSettings, ScoreScaler, ScoreScaling
 from lit_cory.memory import release_freed_memory
@@ -26,7 +25,8 @@ class UpdateSettings:
 
     Attributes:
         epochs: passes over the rollout.
-        minibatch_size: rows a step; null takes the whole rollout. The last minibatch may be smaller.
+        minibatch_size: rows a step, those of all processes together; null takes the whole rollout. The last minibatch
+            may be smaller.
         max_grad_norm: the norm that an agent's gradient is clipped to (the trainer's gradient_clip_val can't be used).
         target_kl: stop the epochs once approx_kl of a minibatch exceeds this; null never does.
         max_skipped: stop the run after this many updates of one agent in a row were skipped.
@@ -66,6 +66,7 @@ class AgentUpdate:
         self.kl = KLController(kl)
         self.scaler = ScoreScaler(scaling)
         self.skipped_in_a_row = 0
+        self.pass_rows = 1
 
     def run(self, rollout: Rollout, optimizer: Optimizer, backward: Callable[[Tensor], None]) -> UpdateStats:
         """Update the agent's weights once for ``rollout``; a non-finite number skips the update and is counted.
@@ -78,28 +79,31 @@ class AgentUpdate:
         response = rollout.response
         rows = torch.arange(len(response))
         release_freed_memory()
+        # As many in every process, since with a sharded base each pass is a collective.
+        width = ranks.largest(response.prompt_ids.shape[1] + response.tokens.shape[1])
+        self.pass_rows = max(1, self.settings.pass_tokens // width)
         with phase("reference"):
             reference = ReferenceScores.join(
-                [self.policy.reference_scores(response.rows(part)) for part in self.passes(rows, response)]
+                [self.policy.reference_scores(response.rows(part)) for part in rows.split(self.pass_rows)]
             )
-        with phase("scoring"), torch.set_grad_enabled(self.one_pass(response)):
+        with phase("scoring"), torch.set_grad_enabled(self.one_pass(len(response))):
             first = Scores.join(
-                [self.score(response.rows(part), reference.rows(part)) for part in self.passes(rows, response)]
+                [self.score(response.rows(part), reference.rows(part)) for part in rows.split(self.pass_rows)]
             )
         old = first.detach()
-        ref_kl = (old.logprobs - reference.logprobs).sum(dim=1).mean().item()
+        ref_kl = ranks.gather((old.logprobs - reference.logprobs).sum(dim=1))
         scalars = {
-            "ref_kl": ref_kl,
+            "ref_kl": ref_kl.mean().item(),
             "kl_coef": self.kl.coef,
             "lr": optimizer.param_groups[0]["lr"],
-            "kl_penalty": self.kl_per_token(old, reference).sum(dim=1).mean().item(),
-            "entropy": ops.masked_mean(old.entropy, response.mask).item(),
-            "value": ops.masked_mean(old.values, response.mask).item(),
+            "kl_penalty": ranks.gather(self.kl_per_token(old, reference).sum(dim=1)).mean().item(),
+            "entropy": ranks.gather(old.entropy[response.mask]).mean().item(),
+            "value": ranks.gather(old.values[response.mask]).mean().item(),
         }
         skipped = None
         try:
             scalars |= self.learn(self.experience(rollout, old, reference), first, optimizer, backward)
-            self.kl.update(ref_kl, len(response))
+            self.kl.update(scalars["ref_kl"], len(ref_kl))
             self.skipped_in_a_row = 0
         except NonFiniteError as error:
             optimizer.zero_grad()
@@ -107,16 +111,14 @@ class AgentUpdate:
             self.skipped_in_a_row += 1
         return UpdateStats(scalars | {"skipped": float(skipped is not None)}, skipped)
 
-    def passes(self, rows: Tensor, response: Response) -> tuple[Tensor, ...]:
-        """Row indices cut so that each forward pass stays below ``pass_tokens``, one row at least."""
-        width = response.prompt_ids.shape[1] + response.tokens.shape[1]
-        return torch.split(rows, max(1, self.settings.pass_tokens // width))
+    def one_pass(self, rows: int) -> bool:
+        """Whether ``rows`` make one step of one pass, so that scoring the old policy is scoring the new."""
+        return self.settings.epochs == 1 and rows <= min(self.pass_rows, self.step_rows(rows))
 
-    def one_pass(self, response: Response) -> bool:
-        """Whether a rollout makes one step of one pass, so that scoring the old policy is scoring the new."""
-        rows = len(response)
-        one_step = self.settings.epochs == 1 and (self.settings.minibatch_size or rows) >= rows
-        return one_step and len(self.passes(torch.arange(rows), response)) == 1
+    def step_rows(self, rows: int) -> int:
+        """Rows of this process in a step."""
+        size = self.settings.minibatch_size
+        return rows if size is None else -(-size // ranks.count())
 
     def score(self, response: Response, reference: ReferenceScores) -> Scores:
         """Score with the KL over the whole vocabulary where the estimator is ``full``."""
@@ -137,8 +139,8 @@ class AgentUpdate:
             NonFiniteError: for a team score or KL that is not finite; the running moments have not seen it then.
         """
         kl = self.kl_per_token(old, reference)
-        require_finite("team score", rollout.team_score)
-        require_finite("KL to the reference", kl)
+        require_finite("team score", ranks.gather(rollout.team_score))
+        require_finite("KL to the reference", ranks.gather(kl.sum(dim=1)))
         coef = self.kl.coef if self.kl.settings.placement == "reward" else 0.0
         rewards = ops.shape_rewards(self.scaler(rollout.team_score), kl, rollout.response.mask, coef)
         advantages, returns = self.algorithm.advantages(rewards, old.values, rollout.response.mask)
@@ -167,6 +169,7 @@ class AgentUpdate:
             with phase("update"):
                 optimizer.zero_grad()
                 history.append(self.accumulate(experience, index, first, backward))
+                require_finite("loss", torch.tensor(history[-1]["loss"]))
                 if limit is not None and history[-1]["approx_kl"] > limit:
                     break
                 history[-1]["grad_norm"] = self.step(optimizer)
@@ -177,21 +180,23 @@ class AgentUpdate:
     def accumulate(
         self, experience: Experience, index: Tensor, first: Scores, backward: Callable[[Tensor], None]
     ) -> dict[str, float]:
-        """Add the gradient of the minibatch ``index`` [n], pass by pass; returns the algorithm's scalars."""
-        single = self.one_pass(experience.response)
-        tokens = experience.response.mask[index].sum()
-        total: dict[str, float] = defaultdict(float)
-        for rows in self.passes(index, experience.response):
+        """Add the gradient of the minibatch ``index`` [n], pass by pass; returns loss and scalars of all processes'."""
+        single = self.one_pass(len(experience.response))
+        own_tokens = experience.response.mask[index].sum()
+        tokens = ranks.total(own_tokens)
+        total: dict[str, Tensor] = {}
+        # A process without rows in this step takes part with one that weighs nothing.
+        for rows in (index if len(index) else torch.zeros(1, dtype=torch.long)).split(self.pass_rows):
             part = experience.rows(rows)
             new = first if single else self.score(part.response, part.reference)
             loss, scalars = self.loss(new, part)
-            require_finite("loss", loss.detach())
             # Losses are means over tokens, so that parts weigh as many tokens as they have.
-            share = part.response.mask.sum() / tokens
+            share = torch.minimum(part.response.mask.sum(), own_tokens) / tokens
             backward(loss * share)
             for name, value in scalars.items():
-                total[name] += float(value * share)
-        return dict(total)
+                total[name] = total.get(name, 0) + value.detach() * share
+        sums = ranks.total(torch.stack(list(total.values())))
+        return dict(zip(total, sums.tolist(), strict=True))
 
     def loss(self, new: Scores, part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
         """The algorithm's loss of a minibatch, with the KL as a term where it is placed in the loss."""
@@ -199,18 +204,24 @@ class AgentUpdate:
         loss, scalars = self.algorithm.loss(new, part.old, part.advantages, part.returns, mask)
         if self.kl.settings.placement == "loss":
             loss = loss + self.kl.coef * ops.masked_mean(self.kl_per_token(new, part.reference), mask)
-        return loss, scalars
+        return loss, scalars | {"loss": loss}
 
     def minibatches(self, rows: int) -> Iterator[Tensor]:
-        """Row indices of each step: every row once an epoch, in a fresh order where there are several minibatches."""
-        size = self.settings.minibatch_size or rows
+        """Row indices of each step: every row once an epoch, in a fresh order where there are several minibatches.
+
+        All processes make as many steps, so that one with fewer rows may end with an empty minibatch.
+        """
+        size = self.step_rows(rows)
+        steps = ranks.largest(-(-rows // size))
         for _ in range(self.settings.epochs):
             order = torch.arange(rows) if size >= rows else torch.randperm(rows)
-            yield from torch.split(order, size)
+            yield from (order[step * size : (step + 1) * size] for step in range(steps))
 
     def step(self, optimizer: Optimizer) -> float:
-        """Clip the gradient and step; returns its norm before clipping."""
-        norm = clip_grad_norm_(list(self.policy.trainable().values()), self.settings.max_grad_norm)
+        """Clip the gradient of all processes and step; returns its norm before clipping."""
+        parameters = list(self.policy.trainable().values())
+        ranks.add_gradients(parameters)
+        norm = clip_grad_norm_(parameters, self.settings.max_grad_norm)
         require_finite("gradient", norm)
         optimizer.step()
         return float(norm)

@@ -112,9 +112,7 @@ def test_passes_of_any_size_make_the_same_step(gpt2_base: Path, minibatch: int |
         settings = UpdateSettings(epochs=2, minibatch_size=minibatch, pass_tokens=tokens)
         # Plain gradient descent: Adam would blow the last bit of a tiny gradient up to a whole step.
         optimizer = torch.optim.SGD(list(agent.trainable().values()), lr=0.1)
-        update = make_update(agent, settings)
-        assert update.one_pass(rollout.response) is False
-        update.run(rollout, optimizer, backward)
+        make_update(agent, settings).run(rollout, optimizer, backward)
         weights.append(torch.cat([p.detach().flatten() for p in agent.trainable().values()]))
     torch.testing.assert_close(weights[0], weights[1], atol=1e-6, rtol=1e-6)
 
@@ -129,10 +127,10 @@ def test_one_pass_for_old_and_new_policy_makes_the_step_of_two(
         torch.manual_seed(2)
         rollout = make_team([agent]).rollout(QUERIES)[0]
         update = make_update(agent)
-        assert update.one_pass(rollout.response)
         if not shared:
-            monkeypatch.setattr(update, "one_pass", lambda response: False)
+            monkeypatch.setattr(update, "one_pass", lambda rows: False)
         update.run(rollout, torch.optim.SGD(list(agent.trainable().values()), lr=0.1), backward)
+        assert update.one_pass(len(QUERIES)) is shared
         weights.append(torch.cat([p.detach().flatten() for p in agent.trainable().values()]))
     torch.testing.assert_close(weights[0], weights[1], atol=1e-7, rtol=0)
 

@@ -1,8 +1,9 @@
 """Proximal policy optimization (Schulman et al. 2017, arXiv 1707.06347) with generalized advantage estimation."""
 
+import torch
 from torch import Tensor
 
-from lit_cory import ops
+from lit_cory import ops, ranks
 from lit_cory.algorithms.base import Algorithm
 from lit_cory.types import Scores
 
@@ -33,9 +34,10 @@ class PPO(Algorithm):
         self.lam = lam
 
     def advantages(self, rewards: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """GAE, whitened over the whole rollout; the returns are of the unwhitened advantages."""
+        """GAE, whitened over the whole rollout of all processes; the returns are of the unwhitened advantages."""
         advantages, returns = ops.gae(rewards, values, mask, self.gamma, self.lam)
-        return ops.masked_whiten(advantages, mask), returns
+        white = ranks.over_all(lambda x: ops.masked_whiten(x, torch.ones_like(x, dtype=torch.bool)), advantages[mask])
+        return torch.zeros_like(advantages).masked_scatter(mask, white), returns
 
     def loss(
         self, new: Scores, old: Scores, advantages: Tensor, returns: Tensor, mask: Tensor

@@ -50,7 +50,7 @@ class ProgressLines(L.Callback):
     def say_evaluation(self, trainer: L.Trainer, when: str) -> None:
         """Print one line about a held-out evaluation."""
         queries = len(getattr(trainer.datamodule, "val_queries", []))  # type: ignore[attr-defined]
-        if not sys.stdout.isatty():
+        if trainer.is_global_zero and not sys.stdout.isatty():
             print(f"evaluating each agent alone on {queries} held-out queries, {when} ...", flush=True)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -64,7 +64,7 @@ class ProgressLines(L.Callback):
         del args, kwargs
         assert isinstance(pl_module, CoryLightningModule)
         done, total = pl_module.rollouts_done, pl_module.rollouts
-        if sys.stdout.isatty() or (done % max(1, total // 20) and done != total):
+        if not trainer.is_global_zero or sys.stdout.isatty() or (done % max(1, total // 20) and done != total):
             return
         seconds = (time.monotonic() - self.start) / (done - self.first) * (total - done)
         metrics = ", ".join(f"{name} {float(value):.3f}" for name, value in trainer.progress_bar_metrics.items())
