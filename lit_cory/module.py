@@ -48,6 +48,7 @@ class CoryLightningModule(L.LightningModule):
             trained is float32 always.
         quantization: of the frozen base of shared_lora, through bitsandbytes: nf4 (4 bits a weight) or int8.
         lora: the adapters of shared_lora.
+        gradient_checkpointing: keep less for the backward pass and compute it again: much less memory, a slower update.
         temperature: of the policies, in sampling and scoring alike.
         response_tokens: lowest and highest limit of new tokens, drawn uniformly each rollout, both ends included.
         task: what agents are asked and paid for.
@@ -73,6 +74,7 @@ class CoryLightningModule(L.LightningModule):
         dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
         quantization: Quantization = "none",
         lora: LoraSettings = LoraSettings(),
+        gradient_checkpointing: bool = False,
         temperature: float = 1.0,
         response_tokens: tuple[int, int] = (4, 16),
         task: Task = lazy_instance(SentimentTask, reward="vader"),
@@ -90,7 +92,7 @@ class CoryLightningModule(L.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.base, self.rollouts, self.response_tokens = base, rollouts, response_tokens
-        self.policy_settings = PolicySettings(policy, dtype, quantization, lora, temperature)
+        self.policy_settings = PolicySettings(policy, dtype, quantization, lora, temperature, gradient_checkpointing)
         self.task, self.team_settings, self.algorithm, self.kl = task, team, algorithm, kl
         self.score_scaling, self.update_settings = score_scaling, update
         self.lr, self.lr_schedule, self.warmup_rollouts = lr, lr_schedule, warmup_rollouts

@@ -257,7 +257,6 @@ REFUSALS: dict[str, tuple[str, str]] = {
     "run folder below a file": ("--run_folder=file/run", r"run_folder=file/run"),
     "trainer's clipping": ("--trainer.gradient_clip_val=1", r"gradient_clip_val.*model\.update\.max_grad_norm"),
     "trainer's steps": ("--trainer.max_steps=10", r"max_steps.*model\.rollouts"),
-    "several devices": ("--trainer.devices=2", r"trainer\.devices .*one device"),
     "trainer's batches": ("--trainer.limit_train_batches=3", r"trainer\.limit_train_batches.*model\.rollouts"),
     "missing checkpoint": ("--ckpt_path=nowhere.ckpt", r"nowhere\.ckpt"),
     "no checkpoint": ("--ckpt_path=text.ckpt", r"text\.ckpt: can't be read as a checkpoint"),

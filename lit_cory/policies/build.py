@@ -22,6 +22,7 @@ class PolicySettings:
     quantization: Quantization
     lora: LoraSettings
     temperature: float
+    gradient_checkpointing: bool = False
 
 
 def build_policies(
@@ -51,5 +52,7 @@ def build_policies(
             made = [*full_policies(model, tokenizer, sharing, settings.temperature)]
         else:
             made = [*shared_lora_policies(model, tokenizer, sharing, settings.lora, settings.temperature)]
+        for agent in made:
+            agent.gradient_checkpointing = settings.gradient_checkpointing
         agents |= zip(sharing, made, strict=True)
     return [agents[name] for name in names]

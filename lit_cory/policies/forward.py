@@ -1,11 +1,15 @@
 """One forward pass over prompt and answer: hidden states at response positions, and logits made from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from lit_cory.errors import UserError
 from lit_cory.types import Response
@@ -26,6 +30,32 @@ def response_hidden(lm: PreTrainedModel, response: Response) -> Tensor:
     )
     hidden: Tensor = output.last_hidden_state
     return hidden[:, response.prompt_ids.shape[1] - 1 :]
+
+
+@contextmanager
+def recomputed_blocks(lm: PreTrainedModel, during: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    """Inside the block, forward passes with gradients keep each block's input alone and make the rest again backward.
+
+    Args:
+        lm: the language model, in evaluation mode. Its blocks alone are told that they train, as they checkpoint only
+            then; what is in them (dropout) isn't.
+        during: makes the context that blocks are made again in. By then another adapter may be active.
+    """
+    blocks = [module for module in lm.modules() if isinstance(module, GradientCheckpointingLayer)]
+    again = partial(
+        checkpoint,
+        use_reentrant=False,
+        preserve_rng_state=False,
+        context_fn=lambda: (nullcontext(), during()),
+    )
+    try:
+        for block in blocks:
+            block.training = block.gradient_checkpointing = True
+            block._gradient_checkpointing_func = again  # type: ignore[assignment]
+        yield
+    finally:
+        for block in blocks:
+            block.training = block.gradient_checkpointing = False
 
 
 def logits_from_hidden(lm: PreTrainedModel, hidden: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from transformers import LogitsProcessorList, PreTrainedModel, PreTrainedTokeniz
 
 from lit_cory import ops
 from lit_cory.errors import UserError
-from lit_cory.policies.forward import by_chunks, logits_from_hidden, response_hidden
+from lit_cory.policies.forward import by_chunks, logits_from_hidden, recomputed_blocks, response_hidden
 from lit_cory.policies.loading import hidden_size, max_positions
 from lit_cory.policies.sampling import NonFiniteLogitsError, RefuseNonFinite, response_mask
 from lit_cory.policies.value_head import ValueHead
@@ -30,6 +30,9 @@ class Policy(nn.Module, ABC):
         tokenizer: the base's own, with a pad token and left padding.
         temperature: of the policy: sampling, scoring and the reference all use logits / temperature.
     """
+
+    gradient_checkpointing = False
+    """Whether :meth:`score` keeps the input of each block alone for the backward pass, which makes the rest again."""
 
     def __init__(
         self, name: str, lm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, temperature: float = 1.0
@@ -135,7 +138,7 @@ class Policy(nn.Module, ABC):
             reference: what :meth:`reference_scores` said of the same rows, to have ``full_kl`` as well.
         """
         mask = response.mask
-        with self.model(reference=True) as frozen, self.model() as lm:
+        with self.model(reference=True) as frozen, self.model() as lm, self.recomputing(lm):
             hidden = response_hidden(lm, response)[mask]
 
         def judge(hidden: Tensor, tokens: Tensor, *reference_hidden: Tensor) -> tuple[Tensor, ...]:
@@ -155,6 +158,10 @@ class Policy(nn.Module, ABC):
             entropy=spread(entropy, mask),
             full_kl=spread(full_kl[0], mask) if full_kl else None,
         )
+
+    def recomputing(self, lm: PreTrainedModel) -> AbstractContextManager[None]:
+        """What the forward pass of :meth:`score` runs in."""
+        return recomputed_blocks(lm, self.model) if self.gradient_checkpointing else nullcontext()
 
     @torch.no_grad()
     def reference_scores(self, response: Response) -> ReferenceScores:

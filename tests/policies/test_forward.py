@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,47 @@ def test_chunks_change_neither_numbers_nor_gradients(
         assert len(a) == len(b)
         for x, y in zip(a, b, strict=True):
             assert float((y - x).norm()) <= 1e-6 * float(x.norm())
+
+
+@pytest.mark.parametrize("kind", ["shared_lora", "full"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_gradient_checkpointing_keeps_less_and_changes_nothing(
+    family: str, kind: str, tiny_base: Callable[[str], Path]
+) -> None:
+    """The gpt2 base has dropout in its configuration; and by the backward pass another agent is active."""
+    agent, other = make_agents(tiny_base(family), 2, kind)  # type: ignore[arg-type]
+    push_away(agent, seed=1)
+    push_away(other, seed=2)
+    torch.manual_seed(0)
+    response = agent.generate([query.text for query in QUERIES], 6)
+    weights = torch.randn(2, *response.mask.shape)
+
+    def run() -> tuple[Tensor, list[Tensor], int]:
+        kept: dict[int, int] = {}
+
+        def note(tensor: Tensor) -> Tensor:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            scores = agent.score(response)
+        with other.model():
+            (weights[0] * scores.logprobs + weights[1] * scores.values).sum().backward()
+        gradients = [p.grad.clone() for p in agent.trainable().values() if p.grad is not None]
+        agent.zero_grad()
+        return scores.logprobs.detach(), gradients, sum(kept.values())
+
+    logprobs, gradients, size = run()
+    agent.gradient_checkpointing = True
+    same_logprobs, same_gradients, smaller = run()
+    assert torch.equal(logprobs, same_logprobs)
+    assert len(gradients) == len(same_gradients) > 10
+    for a, b in zip(gradients, same_gradients, strict=True):
+        assert float((a - b).norm()) <= 1e-6 * float(a.norm())
+    assert smaller < 0.8 * size
+    assert not any(module.training for module in agent.lm.modules())
+    torch.manual_seed(0)
+    assert torch.equal(agent.generate([query.text for query in QUERIES], 6).tokens, response.tokens)
 
 
 def test_peak_memory_does_not_grow_with_the_logits() -> None:
