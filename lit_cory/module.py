@@ -27,7 +27,7 @@ from lit_cory.rollout_stats import rollout_scalars
 from lit_cory.sharding import shard_blocks
 from lit_cory.tasks import SentimentTask, Task
 from lit_cory.team import Team, TeamSettings, role_name
-from lit_cory.timing import Stopwatch, listen
+from lit_cory.timing import Stopwatch, listen, phase
 from lit_cory.types import Query
 from lit_cory.update import AgentUpdate, UpdateSettings
 
@@ -176,7 +176,7 @@ class CoryLightningModule(L.LightningModule):
         optimizers = as_list(self.optimizers())
         scalars: dict[str, float] = {}
         queries = [query for query in ranks.share(queries) for _ in range(self.algorithm.group_size)]
-        with listen(self.stopwatch), self.unsynchronised():
+        with listen(self.stopwatch), phase("rollout"), self.unsynchronised():
             for rollout in self.team.rollout(queries):
                 update, name = self.updates[rollout.agent], self.agent_names[rollout.agent]
                 stats = update.run(rollout, optimizers[rollout.agent], self.manual_backward)
@@ -188,8 +188,7 @@ class CoryLightningModule(L.LightningModule):
         for schedule in as_list(self.lr_schedulers()):
             schedule.step()
         self.rollouts_done += 1
-        self.seconds = self.stopwatch.lap()
-        self.record(scalars | {f"time/{name}": seconds for name, seconds in self.seconds.items()})
+        self.record(scalars | {f"time/{name}": seconds for name, seconds in self.stopwatch.lap().items()})
 
     def unsynchronised(self) -> AbstractContextManager[None]:
         """Keep DDP from averaging gradients in each backward pass; an update adds them up once, weighted by tokens."""

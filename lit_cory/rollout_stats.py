@@ -8,8 +8,8 @@ def rollout_scalars(rollout: Rollout, combined_kl_coef: float, stats: UpdateStat
     """What is logged of one agent after its update, over the rows of all processes.
 
     Among them: ``score`` (raw, the task's own), ``ref_kl`` (k1 summed over the response, mean over the batch),
-    ``combined`` = score - combined_kl_coef * ref_kl, ``role`` (0 = pioneer), ``response_length`` in tokens,
-    ``distinct`` (share of different answers) and ``ended`` (share that ended themselves).
+    ``combined`` = score - combined_kl_coef * ref_kl, ``role`` (0 = pioneer), ``prompt_length`` and ``response_length``
+    in tokens, ``longest`` response, ``distinct`` (share of different answers), ``ended`` (share that ended themselves).
     """
     response = rollout.response
     texts = [text for own in ranks.gather_objects(response.texts) for text in own]
@@ -19,6 +19,8 @@ def rollout_scalars(rollout: Rollout, combined_kl_coef: float, stats: UpdateStat
         "team_score": ranks.gather(rollout.team_score).mean().item(),
         "combined": score - combined_kl_coef * stats.scalars["ref_kl"],
         "role": float(rollout.role),
+        "prompt_length": ranks.gather(response.prompt_mask.sum(dim=1).float()).mean().item(),
+        "longest": float(ranks.largest(int(response.mask.sum(dim=1).max()))),
         "response_length": ranks.gather(response.mask.sum(dim=1).float()).mean().item(),
         "distinct": len(set(texts)) / len(texts),
         "ended": ranks.gather(response.ended.float()).mean().item(),

@@ -34,7 +34,7 @@ def listen(stopwatch: Stopwatch) -> Iterator[None]:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Name what runs inside the block; phases don't nest."""
+    """Name what runs inside the block. Each is measured whole, with what is named inside it."""
     stopwatch = _listening.get()
     start = time.perf_counter()
     try:

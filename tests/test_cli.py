@@ -382,3 +382,11 @@ def test_the_installed_script_is_the_same_command(place: Path) -> None:
     done = subprocess.run([script, "fit", "--help"], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0
     assert "model.rollouts" in done.stdout
+
+
+def test_help_comes_without_torch() -> None:
+    code = "import sys; from lit_cory.__main__ import main; main(['--help']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    commands = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")}
+    assert commands >= {"fit", "validate", "test", "bench", "export", "generate"}
