@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import linear
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
@@ -60,6 +64,21 @@ class SharedLoraPolicy(Policy):
         return {name.replace(part, "."): p for name, p in self.lm.named_parameters() if part in name}
 
 
+def adapted(layer: Any, x: Tensor) -> Tensor:
+    """What peft's ``layer`` gives for inputs [..., K] by its active adapter, or without, as its attributes say.
+
+    peft's own forward pass asks on the way for what never occurs here (merged weights, dropout, several adapters at
+    once), in each of some two hundred layers for each token sampled; and scales in a pass of its own.
+    """
+    result: Tensor = layer.base_layer(x)
+    if layer._disable_adapters:
+        return result
+    (name,) = layer._active_adapter
+    down, up = layer.lora_A[name].weight, layer.lora_B[name].weight
+    delta = linear(linear(x.to(down.dtype), down), up)
+    return torch.add(result, delta, alpha=layer.scaling[name]).to(result.dtype)
+
+
 def shared_lora_policies(
     base: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -84,6 +103,9 @@ def shared_lora_policies(
     peft: PeftModel = get_peft_model(base, config, adapter_name=names[0])
     for name in names[1:]:
         peft.add_adapter(name, config)
+    for module in base.modules():
+        if isinstance(module, LoraLayer):
+            module.forward = partial(adapted, module)  # type: ignore[method-assign]
     for name, parameter in base.named_parameters():
         parameter.requires_grad_(any(f".{agent}." in name for agent in names))
     return [SharedLoraPolicy(name, base, tokenizer, temperature) for name in names]

@@ -1,6 +1,7 @@
 """Several adapters on one base: separate, reversible, and without a second copy."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,22 +23,47 @@ def test_switching_equals_pefts_own_calls(tiny_base: Callable[[str], Path], fami
         push_away(agent, seed=seed)
     lm = agents[0].lm
     ids = torch.tensor([[5, 6, 7, 8]])
-    tuner = [module for module in lm.modules() if isinstance(module, LoraLayer)]
+    ours, references = [], []
     with torch.no_grad():
         for agent in agents:
             with agent.model() as model:
-                ours = model(input_ids=ids).logits
+                ours.append(model(input_ids=ids).logits)
+            with agent.model(reference=True) as model:
+                references.append(model(input_ids=ids).logits)
+        tuner = [module for module in lm.modules() if isinstance(module, LoraLayer)]
+        for layer in tuner:
+            del layer.forward  # what is left is peft's
+        for agent, own, reference in zip(agents, ours, references, strict=True):
             for layer in tuner:
                 layer.set_adapter(agent.name)
-            assert torch.equal(ours, lm(input_ids=ids).logits)
-            with agent.model(reference=True) as model:
-                reference = model(input_ids=ids).logits
+            assert torch.equal(own, lm(input_ids=ids).logits)
             for layer in tuner:
                 layer.enable_adapters(False)
             assert torch.equal(reference, lm(input_ids=ids).logits)
             for layer in tuner:
                 layer.enable_adapters(True)
-            assert not torch.equal(ours, reference)
+            assert not torch.equal(own, reference)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_an_adapted_layer_is_pefts(tiny_base: Callable[[str], Path], family: str, dtype: str) -> None:
+    """Outputs and gradients of every layer, at a scale that rounds."""
+    folder = str(tiny_base(family))
+    base, tokenizer = load_model(folder, dtype, torch.device("cpu")), load_tokenizer(folder)
+    (agent,) = shared_lora_policies(base, tokenizer, ["agent_0"], LoraSettings(r=3, alpha=7))
+    push_away(agent)
+    for layer in (module for module in agent.lm.modules() if isinstance(module, LoraLayer)):
+        width = layer.in_features
+        x = torch.randn(2, 5, width, dtype=agent.lm.dtype, requires_grad=True)
+        found = []
+        for forward in (layer.forward, partial(type(layer).forward, layer)):
+            parameters = [x, layer.lora_A["agent_0"].weight, layer.lora_B["agent_0"].weight]
+            output = forward(x)
+            found.append((output, *torch.autograd.grad(output.float().square().sum(), parameters)))
+        for ours, theirs in zip(*found, strict=True):
+            assert ours.dtype == theirs.dtype
+            torch.testing.assert_close(ours, theirs, rtol=1e-5 if dtype == "float32" else 2e-2, atol=1e-5)
 
 
 def test_every_adapter_keeps_its_gradient_when_another_is_active(gpt2_base: Path) -> None:
