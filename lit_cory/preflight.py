@@ -157,7 +157,7 @@ def check_strategy(strategy: Any) -> None:
     Raises:
         UserError: for one that knows one optimizer alone, or doesn't write checkpoints of what trains alone.
     """
-    name = strategy if isinstance(strategy, str) else strategy.class_path.rpartition(".")[2]
+    name = (strategy if isinstance(strategy, str) else strategy.class_path).rpartition(".")[2]
     if name not in (*STRATEGIES, "DDPStrategy", "ShardedBase") and not name.startswith("ddp_find_unused_parameters"):
         raise UserError(
             f"trainer.strategy={name}: can't train agents by an optimizer each; use ddp, or sharded where the base is "

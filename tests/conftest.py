@@ -5,12 +5,13 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test may wait for a model hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.processes import Pair, two_processes
 from tests.tiny import make_base
 
 torch.set_num_threads(2)
@@ -41,6 +42,13 @@ def gpt2_base(tiny_base: Callable[[str], Path]) -> Path:
 def llama_base(tiny_base: Callable[[str], Path]) -> Path:
     """Rotary positions, untied output matrix, no pad token."""
     return tiny_base("llama")
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two connected processes."""
+    with two_processes(tmp_path_factory.mktemp("pair")) as processes:
+        yield processes
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,8 @@ from lit_cory import ranks
 from lit_cory.__main__ import main
 from lit_cory.callbacks import RandomState
 from tests.agents import QUERIES, make_agents, make_team
+from tests.processes import Pair
 from tests.test_cli import place, tiny
-from tests.test_ranks import in_two_processes
 from tests.test_resume import assert_equal_runs, state
 
 __all__ = ["place"]
@@ -41,30 +41,45 @@ def children(process: int) -> list[int]:
     return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
+def ended(process: int) -> bool:
+    """Whether it is gone, or waits only for its parent to ask how it ended."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
+
+
 def wait_for(file: Path) -> None:
     deadline = time.monotonic() + 300
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
+def killed(arguments: list[str], first: bool, checkpoint: Path) -> str:
+    """Kill one of a run's two processes once there is a checkpoint; returns what the run printed, when both ended."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        wait_for(checkpoint)
+        (other,) = children(process.pid)
+        os.kill(process.pid if first else other, signal.SIGKILL)
+        printed = process.communicate(timeout=60)[0]
+    assert ended(other)
+    return printed
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes in /proc")
-@pytest.mark.parametrize("victim", ["first", "other"])
 def test_a_killed_process_ends_the_other_and_the_run_resumes(
-    victim: str, place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str]
+    place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = run(command(gpt2_base, "whole"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("rollout 4/4") == 1, "one process speaks"
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command(gpt2_base, "killed"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    ) as process:
-        wait_for(place / "killed" / "checkpoints" / "last.ckpt")
-        (other,) = children(process.pid)
-        os.kill(process.pid if victim == "first" else other, signal.SIGKILL)
-        printed = process.communicate(timeout=60)[0]
-    assert re.search("lost another one|terminated with code -9", printed), printed
-    assert not Path(f"/proc/{other}").exists()
+    for first, name in ((True, "killed"), (False, "killed too")):
+        printed = killed(command(gpt2_base, name), first, place / name / "checkpoints" / "last.ckpt")
+        assert re.search("lost another one|terminated with code -9", printed), printed
     again = run([sys.executable, "-m", "lit_cory", "fit", "--resume", "killed"])
     assert again.returncode == 0, again.stderr
     assert_equal_runs(place / "whole", place / "killed")
@@ -96,9 +111,9 @@ def sample(rank: int, folder: Path) -> None:
         assert not set(texts[0]) & set(texts[1])
 
 
-def test_processes_sample_different_texts(llama_base: Path, tmp_path: Path) -> None:
+def test_processes_sample_different_texts(llama_base: Path, tmp_path: Path, pair: Pair) -> None:
     (tmp_path / "base").symlink_to(llama_base)
-    in_two_processes(sample, tmp_path)
+    pair.run(sample, tmp_path)
 
 
 @pytest.mark.parametrize(

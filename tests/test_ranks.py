@@ -1,12 +1,11 @@
 """Several processes that learn as one, over gloo on the loopback interface."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.multiprocessing.spawn import spawn
 
 from lit_cory import ops, ranks
 from lit_cory.algorithms import PPO
@@ -16,22 +15,7 @@ from lit_cory.kl_control import KLSettings
 from lit_cory.types import Rollout
 from lit_cory.update import AgentUpdate, UpdateSettings
 from tests.agents import QUERIES, adam, backward, make_agents, make_team, push_away
-
-Worker = Callable[[int, Path], None]
-
-
-def enter(rank: int, worker: Worker, folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    try:
-        worker(rank, folder)
-    finally:
-        dist.destroy_process_group()
-
-
-def in_two_processes(worker: Worker, folder: Path) -> None:
-    """Run ``worker(rank, folder)`` in two processes; an exception in one is raised here."""
-    spawn(enter, args=(worker, folder), nprocs=2)
+from tests.processes import Pair, two_processes
 
 
 def talk(rank: int, folder: Path) -> None:
@@ -58,8 +42,8 @@ def talk(rank: int, folder: Path) -> None:
     assert [parameter.grad.tolist() for parameter in parameters if parameter.grad is not None] == [[3, 6], [[5]]]
 
 
-def test_what_processes_do_together(tmp_path: Path) -> None:
-    in_two_processes(talk, tmp_path)
+def test_what_processes_do_together(tmp_path: Path, pair: Pair) -> None:
+    pair.run(talk, tmp_path)
 
 
 def test_one_process_gets_back_what_it_gave() -> None:
@@ -103,10 +87,12 @@ def replay(rank: int, folder: Path) -> None:
     torch.save(found, folder / f"found-{rank}.pt")
 
 
-def test_two_processes_learn_what_one_does(llama_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_learn_what_one_does(
+    llama_base: Path, tmp_path: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same rollouts, Adam, 2 epochs of 2 minibatches of all processes' rows, passes of several sizes."""
     (tmp_path / "base").symlink_to(llama_base)
-    in_two_processes(replay, tmp_path)
+    pair.run(replay, tmp_path)
     updates, rollouts = recorded(llama_base)
     streams = [torch.Generator().manual_seed(100 + rank) for rank in range(2)]
 
@@ -144,9 +130,9 @@ def uneven(rank: int, folder: Path) -> None:
         assert torch.equal(weights[0], weights[1])
 
 
-def test_uneven_batches_end(llama_base: Path, tmp_path: Path) -> None:
+def test_uneven_batches_end(llama_base: Path, tmp_path: Path, pair: Pair) -> None:
     (tmp_path / "base").symlink_to(llama_base)
-    in_two_processes(uneven, tmp_path)
+    pair.run(uneven, tmp_path)
 
 
 def bad_number(rank: int, folder: Path) -> None:
@@ -162,9 +148,9 @@ def bad_number(rank: int, folder: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-def test_a_number_that_is_none_skips_the_update_everywhere(llama_base: Path, tmp_path: Path) -> None:
+def test_a_number_that_is_none_skips_the_update_everywhere(llama_base: Path, tmp_path: Path, pair: Pair) -> None:
     (tmp_path / "base").symlink_to(llama_base)
-    in_two_processes(bad_number, tmp_path)
+    pair.run(bad_number, tmp_path)
 
 
 def evaluate(rank: int, folder: Path) -> None:
@@ -184,20 +170,24 @@ def evaluate(rank: int, folder: Path) -> None:
     assert texts[0] == texts[1]
 
 
-def test_an_evaluation_is_dealt_and_put_together_in_order(llama_base: Path, tmp_path: Path) -> None:
+def test_an_evaluation_is_dealt_and_put_together_in_order(llama_base: Path, tmp_path: Path, pair: Pair) -> None:
     (tmp_path / "base").symlink_to(llama_base)
-    in_two_processes(evaluate, tmp_path)
+    pair.run(evaluate, tmp_path)
 
 
 def lonely(rank: int, folder: Path) -> None:
     if rank == 1:
-        return  # and is gone
+        os._exit(0)
     with pytest.raises(UserError, match="process 0 of 2 lost another one"):
         ranks.gather_objects(1)
 
 
 def test_a_process_that_lost_another_says_so(tmp_path: Path) -> None:
-    in_two_processes(lonely, tmp_path)
+    with two_processes(tmp_path) as pair:
+        for connection in pair.connections:
+            connection.send((lonely, tmp_path))
+        assert pair.connections[0].poll(60)
+        assert pair.connections[0].recv() == ""
 
 
 def test_whitening_over_all_is_that_of_ops() -> None:

@@ -54,11 +54,10 @@ def test_an_adapted_layer_is_pefts(tiny_base: Callable[[str], Path], family: str
     (agent,) = shared_lora_policies(base, tokenizer, ["agent_0"], LoraSettings(r=3, alpha=7))
     push_away(agent)
     for layer in (module for module in agent.lm.modules() if isinstance(module, LoraLayer)):
-        width = layer.in_features
-        x = torch.randn(2, 5, width, dtype=agent.lm.dtype, requires_grad=True)
+        x = torch.randn(2, 5, int(layer.in_features or 0), dtype=agent.lm.dtype, requires_grad=True)
         found = []
         for forward in (layer.forward, partial(type(layer).forward, layer)):
-            parameters = [x, layer.lora_A["agent_0"].weight, layer.lora_B["agent_0"].weight]
+            parameters = [x, *(m["agent_0"].get_parameter("weight") for m in (layer.lora_A, layer.lora_B))]
             output = forward(x)
             found.append((output, *torch.autograd.grad(output.float().square().sum(), parameters)))
         for ours, theirs in zip(*found, strict=True):
