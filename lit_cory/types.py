@@ -142,8 +142,8 @@ class ReferenceScores:
 
     Attributes:
         logprobs: [B, T] fp32, 0 where masked.
-        hidden: [B, T, H] in the base's dtype: inputs of the reference's output matrix, kept in place of its B x T x V
-            logits for the KL over the whole vocabulary.
+        hidden: [B, T, H] in the base's dtype, 0 where masked: inputs of the reference's output matrix, kept in place of
+            its B x T x V logits for the KL over the whole vocabulary.
     """
 
     logprobs: Tensor

@@ -77,19 +77,18 @@ class AgentUpdate:
             backward: how a loss is differentiated (the trainer's ``manual_backward``).
         """
         response = rollout.response
-        rows = torch.arange(len(response))
         release_freed_memory()
         # As many in every process, since with a sharded base each pass is a collective.
         width = ranks.largest(response.prompt_ids.shape[1] + response.tokens.shape[1])
         self.pass_rows = max(1, self.settings.pass_tokens // width)
+        parts = self.passes(torch.arange(len(response)), response)
+        in_order = torch.cat(parts).argsort()
         with phase("reference"):
-            reference = ReferenceScores.join(
-                [self.policy.reference_scores(response.rows(part)) for part in rows.split(self.pass_rows)]
-            )
+            reference = ReferenceScores.join([self.policy.reference_scores(response.rows(part)) for part in parts])
+            reference = reference.rows(in_order)
         with phase("scoring"), torch.set_grad_enabled(self.one_pass(len(response))):
-            first = Scores.join(
-                [self.score(response.rows(part), reference.rows(part)) for part in rows.split(self.pass_rows)]
-            )
+            first = Scores.join([self.score(response.rows(part), reference.rows(part)) for part in parts])
+            first = first.rows(in_order)
         old = first.detach()
         ref_kl = ranks.gather((old.logprobs - reference.logprobs).sum(dim=1))
         scalars = {
@@ -110,6 +109,13 @@ class AgentUpdate:
             skipped = str(error)
             self.skipped_in_a_row += 1
         return UpdateStats(scalars | {"skipped": float(skipped is not None)}, skipped)
+
+    def passes(self, index: Tensor, response: Response) -> tuple[Tensor, ...]:
+        """The rows ``index`` [n] of each forward pass; where there are several, rows of like length go together."""
+        if len(index) <= self.pass_rows:
+            return (index,)
+        lengths = (response.prompt_mask.sum(dim=1) + response.mask.sum(dim=1)).cpu()
+        return torch.split(index[lengths[index].argsort()], self.pass_rows)
 
     def one_pass(self, rows: int) -> bool:
         """Whether ``rows`` make one step of one pass, so that scoring the old policy is scoring the new."""
@@ -186,7 +192,8 @@ class AgentUpdate:
         tokens = ranks.total(own_tokens)
         total: dict[str, Tensor] = {}
         # A process without rows in this step takes part with one that weighs nothing.
-        for rows in (index if len(index) else torch.zeros(1, dtype=torch.long)).split(self.pass_rows):
+        index = index if len(index) else torch.zeros(1, dtype=torch.long)
+        for rows in self.passes(index, experience.response):
             part = experience.rows(rows)
             new = first if single else self.score(part.response, part.reference)
             loss, scalars = self.loss(new, part)

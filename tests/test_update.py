@@ -117,6 +117,31 @@ def test_passes_of_any_size_make_the_same_step(gpt2_base: Path, minibatch: int |
     torch.testing.assert_close(weights[0], weights[1], atol=1e-6, rtol=1e-6)
 
 
+def test_passes_hold_rows_of_like_length_and_no_needless_padding(
+    gpt2_base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of 1 to 9 tokens, three rows a pass: each pass is as wide as its own longest row."""
+    agent = make_agents(gpt2_base, 1)[0]
+    rollout = make_team([agent]).rollout(QUERIES)[0]
+    widths: list[int] = []
+    forward = agent.lm.base_model.forward
+
+    def watch(*args: object, **inputs: torch.Tensor) -> object:
+        widths.append(inputs["input_ids"].shape[1])
+        return forward(*args, **inputs)
+
+    monkeypatch.setattr(agent.lm.base_model, "forward", watch)
+    widest = rollout.response.prompt_ids.shape[1] + rollout.response.tokens.shape[1]
+    update = make_update(agent, UpdateSettings(pass_tokens=3 * widest))
+    update.run(rollout, adam(agent), backward)
+    rows = rollout.response
+    spans = sorted(zip(rows.prompt_mask.sum(1).tolist(), rows.mask.sum(1).tolist(), strict=True), key=sum)
+    thirds = [spans[0:3], spans[3:6], spans[6:8]]
+    needed = [max(p for p, _ in third) + max(r for _, r in third) - 1 for third in thirds]
+    assert needed[0] < needed[2], "else nothing is shown"
+    assert widths == 3 * needed  # reference, old policy, new policy
+
+
 def test_one_pass_for_old_and_new_policy_makes_the_step_of_two(
     gpt2_base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,15 +21,21 @@ def position_ids(mask: Tensor) -> Tensor:
 
 
 def response_hidden(lm: PreTrainedModel, response: Response) -> Tensor:
-    """Hidden states [B, T, H] from which each response token was predicted."""
+    """Hidden states [n, H] from which each of the n real response tokens was predicted, row after row.
+
+    Columns that are padding in all rows are left out.
+    """
+    left = int(response.prompt_mask.any(dim=0).int().argmax())
+    right = int(response.mask.any(dim=0).sum())
+    prompt, real = response.prompt_mask[:, left:], response.mask[:, :right]
     # The last token predicts nothing that was sampled, so it is left out.
-    ids = torch.cat([response.prompt_ids, response.tokens], dim=1)[:, :-1]
-    mask = torch.cat([response.prompt_mask, response.mask], dim=1)[:, :-1]
+    ids = torch.cat([response.prompt_ids[:, left:], response.tokens[:, :right]], dim=1)[:, :-1]
+    mask = torch.cat([prompt, real], dim=1)[:, :-1]
     output = lm.base_model(
         input_ids=ids, attention_mask=mask.long(), position_ids=position_ids(mask), use_cache=False, return_dict=True
     )
     hidden: Tensor = output.last_hidden_state
-    return hidden[:, response.prompt_ids.shape[1] - 1 :]
+    return hidden[:, prompt.shape[1] - 1 :][real]
 
 
 @contextmanager

@@ -139,7 +139,7 @@ class Policy(nn.Module, ABC):
         """
         mask = response.mask
         with self.model(reference=True) as frozen, self.model() as lm, self.recomputing(lm):
-            hidden = response_hidden(lm, response)[mask]
+            hidden = response_hidden(lm, response)
 
         def judge(hidden: Tensor, tokens: Tensor, *reference_hidden: Tensor) -> tuple[Tensor, ...]:
             logits = logits_from_hidden(lm, hidden) / self.temperature
@@ -172,8 +172,11 @@ class Policy(nn.Module, ABC):
         def judge(hidden: Tensor, tokens: Tensor) -> tuple[Tensor]:
             return (ops.token_logprobs(logits_from_hidden(lm, hidden) / self.temperature, tokens),)
 
-        (logprobs,) = by_chunks(lm, judge, hidden[response.mask], response.tokens[response.mask])
-        return ReferenceScores(spread(logprobs, response.mask), hidden)
+        mask = response.mask
+        (logprobs,) = by_chunks(lm, judge, hidden, response.tokens[mask])
+        states = torch.zeros(*mask.shape, hidden.shape[-1], dtype=hidden.dtype, device=hidden.device)
+        states[mask] = hidden
+        return ReferenceScores(spread(logprobs, mask), states)
 
 
 def spread(values: Tensor, mask: Tensor) -> Tensor:
