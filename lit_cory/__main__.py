@@ -1,9 +1,11 @@
 """``python -m lit_cory``."""
 
+import errno
 import logging
 import sys
 import warnings
 from argparse import ArgumentError
+from typing import Any
 
 # What libraries say about themselves and users can do nothing about; all other warnings pass.
 QUIET = (
@@ -12,26 +14,45 @@ QUIET = (
     ".*isinstance\\(treespec, LeafSpec\\).* is deprecated",  # lightning asks torch
     "Found .* module\\(s\\) in eval mode",  # on purpose: see policies.Policy
     "The '(train|val)_dataloader' does not have many workers",  # a batch is a few strings
+    "Be aware that when using `ckpt_path`, callbacks used",  # lightning of an evaluation, which needs none
 )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; what a user can mend is told in one line. Returns the exit status."""
-    # The line of code that warned says nothing to a user.
-    warnings.formatwarning = lambda message, *_, **__: f"lit_cory: warning: {message}\n"
+    warnings.formatwarning = warning_line
     for message in QUIET:
         warnings.filterwarnings("ignore", message=message)
     from lit_cory.cli import CoryCLI
-    from lit_cory.errors import UserError
+    from lit_cory.errors import Interrupted, UserError
+    from lit_cory.interruption import signals_end_at_once
+    from lit_cory.types import one_line
 
     for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        CoryCLI(argv)
+        with signals_end_at_once():
+            CoryCLI(argv)
     except (UserError, ArgumentError) as error:
-        print(f"lit_cory: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"lit_cory: error: {one_line(' '.join(str(error).split()))}", file=sys.stderr)
+        return 2
+    except Interrupted as signal:
+        print(f"lit_cory: ended by {signal.name}", file=sys.stderr)
+        return int(str(signal.code))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"lit_cory: error: no space left on the disk ({error.filename or 'unknown file'})", file=sys.stderr)
         return 2
     return 0
+
+
+def warning_line(message: Warning | str, *args: Any, **kwargs: Any) -> str:
+    """The line of code that warned says nothing to a user; what a warning quotes may come from anywhere."""
+    from lit_cory.types import one_line
+
+    del args, kwargs
+    return f"lit_cory: warning: {one_line(str(message))}\n"
 
 
 if __name__ == "__main__":

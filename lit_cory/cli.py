@@ -20,13 +20,15 @@ from lit_cory.callbacks import (
     CurveLayout,
     ProgressLines,
     RandomState,
+    RepeatEvaluation,
     RoleSwap,
     RolloutCheckpoint,
     RolloutProgressBar,
     SampleTable,
+    StopOnSignal,
 )
+from lit_cory.checkpoint_file import read_checkpoint
 from lit_cory.commands.arguments import changes, complete
-from lit_cory.commands.load import read_checkpoint
 from lit_cory.commands.trainer import CoryTrainer
 from lit_cory.data import ImdbDataModule, QueryDataModule
 from lit_cory.errors import UserError
@@ -212,7 +214,7 @@ class CoryCLI(LightningCLI):
         logger: Any = False
         if self.subcommand == "fit":
             assert self.run_folder is not None
-            callbacks += [RandomState(), CurveLayout(), *([] if terminal else [ProgressLines()])]
+            callbacks += [RandomState(), RepeatEvaluation(), CurveLayout(), *([] if terminal else [ProgressLines()])]
             logger = config.logger
             if logger is None or logger is True:
                 logger = TensorBoardLogger(self.run_folder, name="", version="", default_hp_metric=False)
@@ -224,6 +226,10 @@ class CoryCLI(LightningCLI):
             enable_progress_bar=terminal,
             **kwargs,
         )
+
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[L.Callback]) -> L.Trainer:
+        """Let a signal end a run only after everything else that acts after a rollout."""
+        return super()._instantiate_trainer(config, [*callbacks, StopOnSignal()])
 
     def after_fit(self) -> None:
         """Evaluate the last weights, print the summary, and say where everything lies."""
