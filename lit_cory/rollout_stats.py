@@ -8,7 +8,8 @@ def rollout_scalars(rollout: Rollout, combined_kl_coef: float, stats: UpdateStat
 
     Among them: ``score`` (raw, the task's own), ``ref_kl`` (k1 summed over the response, mean over the batch),
     ``combined`` = score - combined_kl_coef * ref_kl, ``role`` (0 = pioneer), ``response_length`` in tokens,
-    ``distinct`` (share of different answers) and ``ended`` (share that ended themselves).
+    ``distinct`` (share of different answers), ``empty`` (share of those without text) and ``ended``
+    (share that ended themselves).
     """
     response = rollout.response
     score = rollout.score.mean().item()
@@ -19,5 +20,6 @@ def rollout_scalars(rollout: Rollout, combined_kl_coef: float, stats: UpdateStat
         "role": float(rollout.role),
         "response_length": response.mask.sum(dim=1).float().mean().item(),
         "distinct": len(set(response.texts)) / len(response.texts),
+        "empty": sum(not text.strip() for text in response.texts) / len(response.texts),
         "ended": response.ended.float().mean().item(),
     }

@@ -1,4 +1,4 @@
-"""Signals at the worst moments of a real run: it ends with a whole rollout saved, and goes on from there bit for bit."""
+"""Signals at the worst moments of a run: it ends with a whole rollout saved, and goes on from there bit for bit."""
 
 import os
 import signal

@@ -27,9 +27,9 @@ class RolloutCheckpoint(L.Callback):
     Beside it stand the best of those rollouts after which the agents were evaluated, as
     ``rollout-20.combined=0.31.ckpt``, say; they can be resumed from too.
 
-    A checkpoint is always of the end of a rollout. What one of the present moment would hold is collected after every
-    rollout and kept, without a copy, until the first optimizer step of the next; where a run ends before that step, in
-    the task's code say, nothing is lost. Where adapters are trained, which are small, it is copied at that step, so that
+    A checkpoint is always of the end of a rollout. What one of that moment would hold is collected after every rollout
+    and kept, without a copy, until the first optimizer step of the next; where a run ends before that step, in the
+    task's code say, nothing is lost. Where adapters are trained, which are small, it is copied at that step, so that
     nothing is lost after it either. Full copies are too large to be held twice.
 
     Args:
@@ -37,8 +37,8 @@ class RolloutCheckpoint(L.Callback):
         keep: how many of the best to keep beside the last.
         best_by: the held-out metric that they are the best by, the mean over the agents alone; null takes the combined
             reward where it is measured, else the score.
-        on_full: what to do where a checkpoint can't be written, as on a full disk: go_on with a warning, or stop the run.
-            The former checkpoint stays in either case.
+        on_full: what to do where a checkpoint can't be written, as on a full disk: go_on with a warning, or stop the
+            run. The former checkpoint stays in either case.
 
     Raises:
         UserError: for a negative number.
@@ -100,7 +100,10 @@ class RolloutCheckpoint(L.Callback):
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Know which rollout a resumed run has already on disk."""
         del pl_module
-        if trainer.ckpt_path is not None and Path(trainer.ckpt_path).absolute() == (folder_of(trainer) / LAST).absolute():
+        if (
+            trainer.ckpt_path is not None
+            and Path(trainer.ckpt_path).absolute() == (folder_of(trainer) / LAST).absolute()
+        ):
             self.saved_at = rollouts_of(checkpoint)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -131,7 +134,7 @@ class RolloutCheckpoint(L.Callback):
         metric = self.best_by or ("combined" if "combined" in means[0] else "score")
         if metric not in means[0]:
             raise UserError(
-                f"checkpoint.best_by={metric}: held-out evaluation does not measure it here; name score, or leave it null"
+                f"checkpoint.best_by={metric}: held-out evaluation does not measure it here; name score, or null"
             )
         return metric, fmean(mean[metric] for mean in means)
 

@@ -12,6 +12,9 @@ from lit_cory.errors import UserError
 
 OF_A_CHECKPOINT = ("validate", "test", "export", "generate")
 
+MOST_BYTES = 2**20
+"""Of a configuration."""
+
 FLAGS = ("--merge", "--greedy")
 
 
@@ -30,6 +33,8 @@ def complete(args: list[str]) -> list[str]:
     options = [f"{arg}=true" if flag else arg for arg, flag in zip(args, alone, strict=True)][1:]
     files = config_options(options)
     typed = [option for i, option in enumerate(options) if i not in files]
+    for file in (options[i].removeprefix("--config=").removeprefix("-c=") for i in files):
+        check_config(Path(file))
     given = [options[i] for i in sorted(files)]
     if args[0] == "fit":
         typed = last_of_run(given, typed)
@@ -37,6 +42,24 @@ def complete(args: list[str]) -> list[str]:
     if args[0] in OF_A_CHECKPOINT:
         given = of_run(given, typed)
     return [args[0], *given, *typed]
+
+
+def check_config(file: Path) -> None:
+    """Refuse a configuration that would grow when it is read; what else is wrong with one shows when it is parsed.
+
+    Raises:
+        UserError: for more than ``MOST_BYTES``, or an alias (``*name``), by which a few lines become gigabytes.
+    """
+    if not file.is_file():
+        return
+    if file.stat().st_size > MOST_BYTES:
+        raise UserError(f"config={file}: holds more than {MOST_BYTES} bytes; give a configuration")
+    try:
+        aliases = [event for event in yaml.parse(file.read_bytes()) if isinstance(event, yaml.AliasEvent)]
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return
+    if aliases:
+        raise UserError(f"config={file}: it refers to another part by *{aliases[0].anchor}; write that part out")
 
 
 def config_options(options: list[str]) -> set[int]:
@@ -61,7 +84,7 @@ def of_run(given: list[str], typed: list[str]) -> list[str]:
     config = last_config(run)
     if not given and config is None:
         raise UserError(
-            f"ckpt_path={checkpoint}: there is no {run / 'config.yaml'}; give the configuration of the run with --config"
+            f"ckpt_path={checkpoint}: there is no {run / 'config.yaml'}; give the run's configuration with --config"
         )
     given = given or ["--config", str(config)]
     # The folder that training wrote to, named in its configuration, stays as it is: an evaluation's files go elsewhere.
@@ -82,7 +105,9 @@ def resumed(given: list[str], typed: list[str]) -> tuple[list[str], list[str]]:
     checkpoint, config = run / "checkpoints" / "last.ckpt", last_config(run)
     if not checkpoint.is_file() or config is None:
         raise UserError(f"resume={run}: there is no {checkpoint} with a config.yaml; name the folder of a run")
-    return ["--config", str(config), *given, f"--ckpt_path={checkpoint}", f"--run_folder={run}"], without("resume", typed)
+    return ["--config", str(config), *given, f"--ckpt_path={checkpoint}", f"--run_folder={run}"], without(
+        "resume", typed
+    )
 
 
 def last_of_run(given: list[str], typed: list[str]) -> list[str]:
@@ -116,9 +141,7 @@ def without(key: str, typed: list[str]) -> list[str]:
     """What was typed, less every ``--key VALUE`` and ``--key=VALUE``."""
     alone = {i for i, option in enumerate(typed) if option == f"--{key}"}
     return [
-        option
-        for i, option in enumerate(typed)
-        if not (i in alone or i - 1 in alone or option.startswith(f"--{key}="))
+        option for i, option in enumerate(typed) if not (i in alone or i - 1 in alone or option.startswith(f"--{key}="))
     ]
 
 
