@@ -2,6 +2,7 @@
 
 import shutil
 import warnings
+from pathlib import Path
 from typing import Any
 
 from lightning.fabric.loggers.logger import _DummyExperiment
@@ -25,7 +26,7 @@ class RunLogger(TensorBoardLogger):
         free = shutil.disk_usage(self.root_dir).free if self._experiment is not None else SPACE
         if free < SPACE and not self.full:
             warnings.warn(
-                f"{self.root_dir}: the disk is full ({free / 2**20:.1f} MB free), so that curves have a gap until "
+                f"{Path(self.root_dir)}: the disk is full ({free / 2**20:.1f} MB free), so that curves have a gap until "
                 "there is space again",
                 stacklevel=2,
             )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from lit_cory.__main__ import main
@@ -30,6 +30,7 @@ few: dict[str, Any] = {
     "suppress_health_check": list(HealthCheck),
     "database": None,
     "derandomize": TIMES == 1,
+    "phases": [Phase.explicit, Phase.generate],  # what fails in seconds needs no smaller example
 }
 
 

@@ -6,6 +6,7 @@ import torch
 
 from lit_cory.checkpoint_file import read_checkpoint
 from lit_cory.module import CoryLightningModule
+from lit_cory.preflight import check_checkpoint
 
 
 def load_agents(module: CoryLightningModule, checkpoint: str | Path, device: torch.device) -> None:
@@ -15,9 +16,9 @@ def load_agents(module: CoryLightningModule, checkpoint: str | Path, device: tor
         UserError: for a file that is no checkpoint of a run or doesn't fit the module, and as ``load_model`` does.
     """
     saved = read_checkpoint(checkpoint)
+    check_checkpoint(module, saved)
     module.build_agents(device)
-    if "cory" in saved:
-        module.load_state_dict(saved["state_dict"])
+    module.load_state_dict(saved["state_dict"])
     module.on_load_checkpoint(saved)
 
 
