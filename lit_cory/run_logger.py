@@ -25,10 +25,21 @@ class RunLogger(TensorBoardLogger):
         """The writer, or one that does nothing."""
         free = shutil.disk_usage(self.root_dir).free if self._experiment is not None else SPACE
         if free < SPACE and not self.full:
-            warnings.warn(
-                f"{Path(self.root_dir)}: the disk is full ({free / 2**20:.1f} MB free), so that curves have a gap until "
-                "there is space again",
-                stacklevel=2,
-            )
+            self.tell(f"{free / 2**20:.1f} MB free")
         self.full = free < SPACE
         return _DummyExperiment() if self.full else super().experiment
+
+    def flush(self) -> None:
+        """Hand all points to the system: a process that is killed afterwards has not lost them."""
+        try:
+            self.experiment.flush()
+        except OSError as error:  # the disk was filled by others since the points were queued
+            self._experiment = None  # its thread is dead; another is begun when there is space
+            self.tell(str(error))
+
+    def tell(self, why: str) -> None:
+        """Warn of the gap."""
+        folder = Path(self.root_dir)
+        warnings.warn(
+            f"{folder}: the disk is full ({why}), so that curves have a gap until there is space", stacklevel=3
+        )

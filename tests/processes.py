@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from lit_cory.__main__ import main
 
 
@@ -18,6 +20,7 @@ def start(args: list[str], log: Path) -> int:
     if child:
         return child
     status = 70
+    torch.set_num_threads(1)  # those of the parent are not there after the fork, and would be waited for
     try:
         with log.open("ab", buffering=0) as file:
             os.dup2(file.fileno(), 1)

@@ -128,6 +128,7 @@ def test_odd_data(data: st.DataObject, gpt2_base: Path, tmp_path: Path) -> None:
     for source in kinds:
         fuzzing.refused_or_used(lambda source=source: source.setup("fit"))  # type: ignore[misc]
     assert fuzzing.files_below(tmp_path) == {path.name}
+    path.unlink()
 
 
 # Keys whose honest values may be as large as one is willing to wait, or that name folders to write to.

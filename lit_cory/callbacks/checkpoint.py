@@ -17,6 +17,7 @@ from torch import Tensor
 from lit_cory.checkpoint_file import SaveError, replace_file, write_checkpoint
 from lit_cory.errors import UserError
 from lit_cory.module import CoryLightningModule
+from lit_cory.run_logger import RunLogger
 
 LAST = "last.ckpt"
 
@@ -69,7 +70,10 @@ class RolloutCheckpoint(L.Callback):
         self.whole, self.copied = trainer._checkpoint_connector.dump_checkpoint(weights_only=False), False
         done = pl_module.rollouts_done
         if done % self.every_n_rollouts == 0 or done == pl_module.rollouts or trainer.should_stop:
-            self.save(trainer, LAST, self.on_full)
+            for logger in trainer.loggers:
+                if isinstance(logger, RunLogger):  # the points up to here are not written again after a resumption
+                    logger.flush()
+            self.save(trainer, LAST)
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
         """Part what was collected from the weights before these move."""
@@ -87,7 +91,7 @@ class RolloutCheckpoint(L.Callback):
         if not trainer.is_global_zero or not self.every_n_rollouts:
             return
         if self.whole is not None and rollouts_of(self.whole) > self.saved_at:
-            self.save(trainer, LAST, "go_on")
+            self.save(trainer, LAST, ending=True)
         if (folder_of(trainer) / LAST).is_file():
             at = f" ({self.saved_at} rollouts)" if self.saved_at else ""
             print(
@@ -119,7 +123,7 @@ class RolloutCheckpoint(L.Callback):
         if done == 0 or not math.isfinite(value) or (len(others) >= self.keep and value <= others[self.keep - 1][0]):
             return
         name = f"rollout-{done}.{metric}={value:.6g}.ckpt"
-        if (folder_of(trainer) / name).is_file() or self.save(trainer, name, self.on_full):
+        if (folder_of(trainer) / name).is_file() or self.save(trainer, name):
             for _, _, path in others[self.keep - 1 :]:
                 path.unlink(missing_ok=True)
 
@@ -138,7 +142,7 @@ class RolloutCheckpoint(L.Callback):
             )
         return metric, fmean(mean[metric] for mean in means)
 
-    def save(self, trainer: L.Trainer, name: str, on_full: str) -> bool:
+    def save(self, trainer: L.Trainer, name: str, ending: bool = False) -> bool:
         """Write what was collected, or after a resumption the file that was resumed from; returns whether it is there.
 
         Raises:
@@ -154,9 +158,9 @@ class RolloutCheckpoint(L.Callback):
                 copy_file(Path(str(trainer.ckpt_path)), path)
         except SaveError as error:
             message = f"checkpoint not saved: {error}; the former one is kept. Free space there"
-            if on_full == "stop":
+            if self.on_full == "stop" and not ending:
                 raise UserError(f"{message}, then resume (checkpoint.on_full=stop ends the run here)") from error
-            warnings.warn(f"{message}; the run goes on (checkpoint.on_full)", stacklevel=2)
+            warnings.warn(message if ending else f"{message}; the run goes on (checkpoint.on_full)", stacklevel=2)
             return False
         if name == LAST and self.whole is not None:
             self.saved_at = rollouts_of(self.whole)

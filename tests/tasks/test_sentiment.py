@@ -223,7 +223,9 @@ def test_an_answer_cannot_break_the_pattern(answer: str, line: str) -> None:
 def test_code_in_a_classifiers_folder_is_not_run(classifier: Path, tmp_path: Path) -> None:
     folder = tmp_path / "reward"
     shutil.copytree(classifier, folder)
-    (folder / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit('code of the folder ran')\n")
+    (folder / "code.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit('code of the folder ran')\n"
+    )
     auto = {"AutoConfig": "code.Config", "AutoModelForSequenceClassification": "code.Model"}
     (folder / "config.json").write_text(json.dumps({"model_type": "of_its_own", "auto_map": auto}))
     assert "it can't be loaded" in refusal(folder)
