@@ -104,10 +104,8 @@ class RolloutCheckpoint(L.Callback):
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Know which rollout a resumed run has already on disk."""
         del pl_module
-        if (
-            trainer.ckpt_path is not None
-            and Path(trainer.ckpt_path).absolute() == (folder_of(trainer) / LAST).absolute()
-        ):
+        source, last = Path(str(trainer.ckpt_path)), folder_of(trainer) / LAST
+        if source.absolute() == last.absolute():
             self.saved_at = rollouts_of(checkpoint)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -118,11 +116,11 @@ class RolloutCheckpoint(L.Callback):
             return
         metric, value = self.measured(pl_module)
         done = pl_module.rollouts_done
-        found = best_files(folder_of(trainer), metric)
-        others = sorted((x for x in found if x[1] != done), key=lambda x: (-x[0], x[1]))
+        name = f"rollout-{done}.{metric}={value:.6g}.ckpt"
+        found = [each for each in best_files(folder_of(trainer), metric) if each[2].name != name]
+        others = sorted(found, key=lambda each: (-each[0], each[1]))
         if done == 0 or not math.isfinite(value) or (len(others) >= self.keep and value <= others[self.keep - 1][0]):
             return
-        name = f"rollout-{done}.{metric}={value:.6g}.ckpt"
         if (folder_of(trainer) / name).is_file() or self.save(trainer, name):
             for _, _, path in others[self.keep - 1 :]:
                 path.unlink(missing_ok=True)
