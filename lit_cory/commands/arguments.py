@@ -12,7 +12,7 @@ from lit_cory.errors import UserError
 
 OF_A_CHECKPOINT = ("validate", "test", "export", "generate")
 
-MOST_BYTES = 2**20
+MOST_BYTES, MOST_DEEP = 2**20, 50
 """Of a configuration."""
 
 FLAGS = ("--merge", "--greedy")
@@ -45,21 +45,25 @@ def complete(args: list[str]) -> list[str]:
 
 
 def check_config(file: Path) -> None:
-    """Refuse a configuration that would grow when it is read; what else is wrong with one shows when it is parsed.
+    """Refuse a configuration that would take gigabytes or hours to read; what else is wrong shows when it is parsed.
 
     Raises:
-        UserError: for more than ``MOST_BYTES``, or an alias (``*name``), by which a few lines become gigabytes.
+        UserError: for more than ``MOST_BYTES``, deep nesting, or an alias (``*name``), by which a few lines become many.
     """
     if not file.is_file():
         return
     if file.stat().st_size > MOST_BYTES:
         raise UserError(f"config={file}: holds more than {MOST_BYTES} bytes; give a configuration")
+    depth = 0
     try:
-        aliases = [event for event in yaml.parse(file.read_bytes()) if isinstance(event, yaml.AliasEvent)]
-    except (yaml.YAMLError, RecursionError, ValueError):
-        return
-    if aliases:
-        raise UserError(f"config={file}: it refers to another part by *{aliases[0].anchor}; write that part out")
+        for event in yaml.parse(file.read_bytes()):
+            if isinstance(event, yaml.AliasEvent):
+                raise UserError(f"config={file}: it refers to another part by *{event.anchor}; write that part out")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_DEEP:
+                raise UserError(f"config={file}: nested more than {MOST_DEEP} deep; give a configuration")
+    except (yaml.YAMLError, ValueError):
+        return  # the parser tells of it
 
 
 def config_options(options: list[str]) -> set[int]:
