@@ -48,7 +48,7 @@ def check_config(file: Path) -> None:
     """Refuse a configuration that would take gigabytes or hours to read; what else is wrong shows when it is parsed.
 
     Raises:
-        UserError: for more than ``MOST_BYTES``, deep nesting, or an alias (``*name``), by which a few lines become many.
+        UserError: for more than ``MOST_BYTES``, deep nesting, or an alias (``*name``), which multiplies what is read.
     """
     if not file.is_file():
         return
