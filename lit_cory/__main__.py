@@ -20,21 +20,14 @@ QUIET = (
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; what a user can mend is told in one line. Returns the exit status."""
-    warnings.formatwarning = warning_line
-    for message in QUIET:
-        warnings.filterwarnings("ignore", message=message)
-    from lit_cory.cli import CoryCLI
     from lit_cory.errors import Interrupted, UserError
     from lit_cory.interruption import signals_end_at_once
-    from lit_cory.types import one_line
 
-    for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
-        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         with signals_end_at_once():
-            CoryCLI(argv)
+            run(argv)
     except (UserError, ArgumentError) as error:
-        print(f"lit_cory: error: {one_line(' '.join(str(error).split()))}", file=sys.stderr)
+        print(f"lit_cory: error: {shown(error)}", file=sys.stderr)
         return 2
     except Interrupted as signal:
         print(f"lit_cory: ended by {signal.name}", file=sys.stderr)
@@ -42,9 +35,28 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        print(f"lit_cory: error: no space left on the disk ({error.filename or 'unknown file'})", file=sys.stderr)
+        print(f"lit_cory: error: no space left on the disk ({shown(error)})", file=sys.stderr)
         return 2
     return 0
+
+
+def run(argv: list[str] | None) -> None:
+    """Import what takes its seconds, and do what the command line says."""
+    warnings.formatwarning = warning_line
+    for message in QUIET:
+        warnings.filterwarnings("ignore", message=message)
+    from lit_cory.cli import CoryCLI
+
+    for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
+        logging.getLogger(name).setLevel(logging.WARNING)
+    CoryCLI(argv)
+
+
+def shown(error: BaseException) -> str:
+    """What an error says, in one line that no terminal acts on."""
+    from lit_cory.types import one_line
+
+    return one_line(" ".join(str(error).split()))
 
 
 def warning_line(message: Warning | str, *args: Any, **kwargs: Any) -> str:

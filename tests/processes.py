@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+import lit_cory.cli  # noqa: F401 - here, so that no process has to
 from lit_cory.__main__ import main
 
 
@@ -20,6 +21,7 @@ def start(args: list[str], log: Path) -> int:
     if child:
         return child
     status = 70
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     torch.set_num_threads(1)  # those of the parent are not there after the fork, and would be waited for
     try:
         with log.open("ab", buffering=0) as file:
@@ -57,6 +59,9 @@ def not_left_behind(child: int) -> Iterator[int]:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         raise
+
+
+KILLED = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass
@@ -115,7 +120,7 @@ def harried(args: list[str], run: Path, signals: list[int], within: float, seed:
         toll.codes.append(status)
         if status == 0:
             return toll
-        assert status in (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM, 128 + signal.SIGINT), log.read_text()
+        assert -status in KILLED or status - 128 in KILLED, f"status {status}: {log.read_text()}"
 
 
 def saved_at(path: Path) -> float:
