@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test lint types unit clean
+.PHONY: help demo test lint types unit torture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -31,6 +31,10 @@ types: $(STAMP)  ## mypy, strict
 
 unit: $(STAMP)  ## the tests alone
 	$(BIN)/python -m pytest
+
+torture: $(STAMP)  ## kills, signals, 2,000 rollouts and fuzzing at length (an hour or more; a full disk needs root)
+	$(BIN)/python -m pytest -s -m torture tests/torture
+	LIT_CORY_FUZZ=10 $(BIN)/python -m pytest -o timeout=7200 tests/test_fuzz.py tests/test_full_disk.py
 
 clean:  ## remove the virtual environment and caches (runs are kept)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -1,9 +1,11 @@
 """``python -m lit_cory``."""
 
+import errno
 import logging
 import sys
 import warnings
 from argparse import ArgumentError
+from typing import Any
 
 # What libraries say about themselves and users can do nothing about; all other warnings pass.
 QUIET = (
@@ -12,6 +14,7 @@ QUIET = (
     ".*isinstance\\(treespec, LeafSpec\\).* is deprecated",  # lightning asks torch
     "Found .* module\\(s\\) in eval mode",  # on purpose: see policies.Policy
     "The '(train|val)_dataloader' does not have many workers",  # a batch is a few strings
+    "Be aware that when using `ckpt_path`, callbacks used",  # lightning of an evaluation, which needs none
 )
 
 
@@ -33,33 +36,58 @@ def main(argv: list[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):  # at once, without torch
         print(HELP)
         return 0
-    # The line of code that warned says nothing to a user.
-    warnings.formatwarning = lambda message, *_, **__: f"lit_cory: warning: {message}\n"
-    for message in QUIET:
-        warnings.filterwarnings("ignore", message=message)
-    from lit_cory.commands import variants
-    from lit_cory.errors import UserError
+    from lit_cory.errors import Interrupted, UserError
+    from lit_cory.interruption import signals_end_at_once
 
     try:
-        if variants.wanted(arguments):
-            variants.run(arguments)
-        else:
-            train_or_use(argv)
+        with signals_end_at_once():
+            run(arguments)
     except (UserError, ArgumentError) as error:
-        print(f"lit_cory: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"lit_cory: error: {shown(error)}", file=sys.stderr)
+        return 2
+    except Interrupted as signal:
+        print(f"lit_cory: ended by {signal.name}", file=sys.stderr)
+        return int(str(signal.code))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"lit_cory: error: no space left on the disk ({shown(error)})", file=sys.stderr)
         return 2
     return 0
 
 
-def train_or_use(argv: list[str] | None) -> None:
-    """All that needs a model."""
+def run(arguments: list[str]) -> None:
+    """Import what takes its seconds, and do what the command line says."""
+    warnings.formatwarning = warning_line
+    for message in QUIET:
+        warnings.filterwarnings("ignore", message=message)
+    from lit_cory.commands import variants
+
+    if variants.wanted(arguments):
+        variants.run(arguments)
+        return
     from lit_cory.cli import CoryCLI
 
     for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
         logging.getLogger(name).setLevel(logging.WARNING)
     # The only word on a process that was ended because another one of its run died.
     logging.getLogger("lightning.fabric.strategies.launchers.subprocess_script").setLevel(logging.INFO)
-    CoryCLI(argv)
+    CoryCLI(None if arguments == sys.argv[1:] else arguments)  # lightning warns of both
+
+
+def shown(error: BaseException) -> str:
+    """What an error says, in one line that no terminal acts on."""
+    from lit_cory.types import one_line
+
+    return one_line(" ".join(str(error).split()))
+
+
+def warning_line(message: Warning | str, *args: Any, **kwargs: Any) -> str:
+    """The line of code that warned says nothing to a user; what a warning quotes may come from anywhere."""
+    from lit_cory.types import one_line
+
+    del args, kwargs
+    return f"lit_cory: warning: {one_line(str(message))}\n"
 
 
 if __name__ == "__main__":

@@ -18,26 +18,32 @@ from lightning_utilities.core.rank_zero import rank_zero_only
 
 from lit_cory.analysis import plot_curves, read_run
 from lit_cory.callbacks import (
+    CollapseWatch,
     CurveLayout,
     ProgressLines,
     RandomState,
+    RepeatEvaluation,
     RoleSwap,
     RolloutCheckpoint,
     RolloutProgressBar,
     SampleTable,
+    StopOnSignal,
 )
+from lit_cory.checkpoint_file import read_checkpoint
 from lit_cory.commands.arguments import changes, complete
-from lit_cory.commands.load import read_checkpoint
 from lit_cory.commands.trainer import CoryTrainer
 from lit_cory.data import ImdbDataModule, QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.evaluation import Tables
+from lit_cory.guards import one_line_for, unusable
 from lit_cory.module import CoryLightningModule
 from lit_cory.preflight import check_checkpoint, check_processes, check_strategy
 from lit_cory.results import answers_frame, summary_frame, write_results
 from lit_cory.run_folder import make_run_folder, remove_if_empty
 from lit_cory.sharding import ShardedBase
+from lit_cory.run_logger import RunLogger
 from lit_cory.summary import print_answers, print_summary
+from lit_cory.types import one_line
 
 # A run is one epoch of the trainer, as many batches long as there are rollouts; all of the trainer's counts of batches
 # are counts of rollouts. The sanity check is the held-out evaluation before training, so it takes all batches.
@@ -136,6 +142,7 @@ class CoryCLI(LightningCLI):
         # In the order they act after a rollout: a checkpoint must hold the roles of the next one.
         parser.add_lightning_class_args(SampleTable, "samples")
         parser.add_lightning_class_args(RoleSwap, "exchange")
+        parser.add_lightning_class_args(CollapseWatch, "collapse")
         parser.add_lightning_class_args(RolloutCheckpoint, "checkpoint")
         parser.set_defaults(
             {"data": {"class_path": "lit_cory.data.ImdbDataModule", "init_args": {"source": "bundled:openings"}}}
@@ -144,7 +151,8 @@ class CoryCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse what was typed, after a run's own configuration where only its checkpoint is named."""
-        self.config = parser.parse_args(complete(sys.argv[1:] if args is None else args))
+        with one_line_for("the configuration"):
+            self.config = parser.parse_args(complete(sys.argv[1:] if args is None else args))
 
     def _parse_ckpt_path(self) -> None:
         """Leave the keys as the user gave them, where Lightning would let those in the checkpoint win."""
@@ -176,15 +184,23 @@ class CoryCLI(LightningCLI):
     def instantiate_classes(self) -> None:
         """Make module, data and trainer, and check the checkpoint; where that fails, no run folder is left."""
         with self.empty_folder_removed():
-            super().instantiate_classes()
+            with one_line_for("the configuration"):
+                super().instantiate_classes()
             checkpoint = self.config[self.subcommand].get("ckpt_path")
             if checkpoint is not None:
                 check_checkpoint(self.model, read_checkpoint(checkpoint))
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Take the run folder away again where nothing came of it."""
+        checkpoint = self.config[self.subcommand].get("ckpt_path")
         with self.empty_folder_removed():
-            super()._run_subcommand(subcommand)
+            try:
+                super()._run_subcommand(subcommand)
+            except Exception as error:
+                # What a checkpoint says of the trainer's own parts shows only when a run is to go on from it.
+                if checkpoint is None or self.model.scalars or isinstance(error, UserError):
+                    raise
+                raise UserError(f"ckpt_path={checkpoint}: {unusable(error)}; take another checkpoint") from error
 
     def before_fit(self) -> None:
         """Say what a resumed run does otherwise; check the data before the logger writes and the base is loaded."""
@@ -192,7 +208,7 @@ class CoryCLI(LightningCLI):
         if config.get("ckpt_path") is not None:
             now = yaml.safe_load(self._parser(self.subcommand).dump(config, skip_none=False))
             for line in changes(config.ckpt_path, now) if is_first() else []:
-                print(f"changed since the checkpoint: {line}")
+                print(one_line(f"changed since the checkpoint: {line}"))
         self.datamodule.setup("fit")
         self.model.check_data(self.datamodule)
         sharded = isinstance(self.trainer.strategy, ShardedBase)
@@ -222,10 +238,10 @@ class CoryCLI(LightningCLI):
         logger: Any = False
         if self.subcommand == "fit":
             assert self.run_folder is not None
-            callbacks += [RandomState(), CurveLayout(), *([] if terminal else [ProgressLines()])]
+            callbacks += [RandomState(), RepeatEvaluation(), CurveLayout(), *([] if terminal else [ProgressLines()])]
             logger = config.logger
             if logger is None or logger is True:
-                logger = TensorBoardLogger(self.run_folder, name="", version="", default_hp_metric=False)
+                logger = RunLogger(self.run_folder, name="", version="", default_hp_metric=False)
         return super().instantiate_trainer(
             limit_train_batches=self.model.rollouts,
             default_root_dir=self.run_folder,
@@ -234,6 +250,10 @@ class CoryCLI(LightningCLI):
             enable_progress_bar=terminal,
             **kwargs,
         )
+
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[L.Callback]) -> L.Trainer:
+        """Let a signal end a run only after everything else that acts after a rollout."""
+        return super()._instantiate_trainer(config, [*callbacks, StopOnSignal()])
 
     def after_fit(self) -> None:
         """Evaluate the last weights, print the summary, and say where everything lies."""

@@ -181,7 +181,7 @@ class Evaluator:
     def judge(self, agent: int, queries: Sequence[Query], response: Response, greedy: bool) -> HeldOut:
         """Scores, KL and verdicts of answers given."""
         policy, task = self.team.policies[agent], self.team.task
-        score = self.team.score(queries, response)
+        score = self.team.score(queries, response, agent)
         ref_kl, combined = torch.empty(0), torch.empty(0)
         if self.settings.kl and not greedy:
             ref_kl = (policy.score(response).logprobs - policy.reference_scores(response).logprobs).sum(dim=1)

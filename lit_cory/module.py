@@ -16,9 +16,11 @@ from transformers import get_scheduler
 
 from lit_cory import ranks
 from lit_cory.algorithms import PPO, Algorithm
+from lit_cory.checkpoint_check import check_moments
 from lit_cory.data import QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.evaluation import EvaluationSettings, Evaluator, HeldOut, Tables, joined, means
+from lit_cory.guards import located
 from lit_cory.kl_control import KLSettings, ScoreScaling
 from lit_cory.policies import LoraSettings, Policy, PolicySettings, build_policies
 from lit_cory.policies.quantization import Quantization
@@ -99,6 +101,7 @@ class CoryLightningModule(L.LightningModule):
         self.combined_kl_coef, self.evaluation = combined_kl_coef, evaluation
         self.agent_names = [f"agent_{i}" for i in range(agents)]
         self.rollouts_done = 0
+        self.scalars: dict[str, float] = {}
         self.stopwatch = Stopwatch()
         self.policies = nn.ModuleList()
         self.before: Tables = {}
@@ -177,7 +180,9 @@ class CoryLightningModule(L.LightningModule):
         scalars: dict[str, float] = {}
         queries = [query for query in ranks.share(queries) for _ in range(self.algorithm.group_size)]
         with listen(self.stopwatch), phase("rollout"), self.unsynchronised():
-            for rollout in self.team.rollout(queries):
+            with located(f"rollout {self.rollouts_done + 1}"):
+                rollouts = self.team.rollout(queries)
+            for rollout in rollouts:
                 update, name = self.updates[rollout.agent], self.agent_names[rollout.agent]
                 stats = update.run(rollout, optimizers[rollout.agent], self.manual_backward)
                 self.mind_skipped(name, update, stats.skipped)
@@ -188,6 +193,7 @@ class CoryLightningModule(L.LightningModule):
         for schedule in as_list(self.lr_schedulers()):
             schedule.step()
         self.rollouts_done += 1
+        self.scalars = scalars
         self.record(scalars | {f"time/{name}": seconds for name, seconds in self.stopwatch.lap().items()})
 
     def unsynchronised(self) -> AbstractContextManager[None]:
@@ -232,7 +238,8 @@ class CoryLightningModule(L.LightningModule):
         bases = self.bases()
         twins = [bases.index(base) if self.rollouts_done == 0 else agent for agent, base in enumerate(bases)]
         evaluator = Evaluator(self.team, self.evaluation, self.combined_kl_coef)
-        self._batches.append(evaluator.run_shared(queries, batch_idx, twins))
+        with located(f"held-out evaluation after {self.rollouts_done} rollouts"):
+            self._batches.append(evaluator.run_shared(queries, batch_idx, twins))
         self.held_out_queries += queries
 
     def on_validation_epoch_end(self) -> None:
@@ -294,6 +301,7 @@ class CoryLightningModule(L.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take back what :meth:`on_save_checkpoint` saved; a learning rate that was changed since then holds."""
         check_checkpoint(self, checkpoint)
+        check_moments(checkpoint, self.agents())
         saved = checkpoint["cory"]
         self.rollouts_done = saved["rollouts_done"]
         self.team.order[:] = saved["order"]

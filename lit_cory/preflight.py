@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from lit_cory.checkpoint_check import check_structure
 from lit_cory.errors import UserError
+from lit_cory.guards import task_call
 from lit_cory.policies.loading import load_config, load_tokenizer, lora_targets, max_positions
 from lit_cory.policies.policy import prompt_ids
 from lit_cory.types import Query
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 
 CHECKPOINT_FORMAT = 1
 """Raised whenever what a checkpoint holds changes."""
+
+MOST_AGENTS, MOST_RANK = 64, 4096
+"""Bounds of what memory is asked for in good faith: a slip of the keyboard must not take a shared machine down."""
 
 Requirement = tuple[bool, str, object, str]
 """Whether a key is as it must be, the key, its value, and the words for what it must be."""
@@ -48,10 +54,10 @@ def requirements(module: CoryLightningModule) -> list[Requirement]:
     return [
         *policy_requirements(module),
         (module.rollouts >= 1, "model.rollouts", module.rollouts, "at least 1"),
-        (agents >= 1, "model.agents", agents, "at least 1"),
+        (1 <= agents <= MOST_AGENTS, "model.agents", agents, f"from 1 to {MOST_AGENTS}"),
         (bases == agents, "model.base", module.base, f"one name, or one an agent ({agents})"),
         (1 <= low <= high, "model.response_tokens", [low, high], "1 <= lowest <= highest"),
-        (module.lr >= 0, "model.lr", module.lr, "0 or above"),
+        (0 <= module.lr < math.inf, "model.lr", module.lr, "0 or above, and finite"),
         *update_requirements(module),
         *evaluation_requirements(module),
         *team_requirements(module),
@@ -75,8 +81,8 @@ def policy_requirements(module: CoryLightningModule) -> list[Requirement]:
             policies.quantization,
             "none with model.policy=full, which trains the weights that it would round",
         ),
-        (policies.temperature > 0, "model.temperature", policies.temperature, "above 0"),
-        (policies.lora.r >= 1, "model.lora.r", policies.lora.r, "at least 1"),
+        (0 < policies.temperature < math.inf, "model.temperature", policies.temperature, "above 0, and finite"),
+        (1 <= policies.lora.r <= MOST_RANK, "model.lora.r", policies.lora.r, f"from 1 to {MOST_RANK}"),
     ]
 
 
@@ -84,7 +90,7 @@ def update_requirements(module: CoryLightningModule) -> list[Requirement]:
     """What must hold of an update."""
     update, kl = module.update_settings, module.kl
     return [
-        (kl.coef >= 0, "model.kl.coef", kl.coef, "0 or above"),
+        (0 <= kl.coef < math.inf, "model.kl.coef", kl.coef, "0 or above, and finite"),
         (kl.target > 0, "model.kl.target", kl.target, "above 0"),
         (kl.horizon > 0, "model.kl.horizon", kl.horizon, "above 0"),
         (update.epochs >= 1, "model.update.epochs", update.epochs, "at least 1"),
@@ -193,10 +199,11 @@ def check_checkpoint(module: CoryLightningModule, checkpoint: Mapping[str, Any])
         UserError: for one that was not written here, or of other bases, adapters, quantization or number of agents.
     """
     saved = checkpoint.get("cory")
-    if saved is None:
+    if not isinstance(saved, dict):
         raise UserError("this checkpoint was not written by lit_cory; give --ckpt_path one from a run folder")
     if saved.get("format") != CHECKPOINT_FORMAT:
         raise UserError("this checkpoint was written by another version of lit_cory; use that version for it")
+    check_structure(dict(checkpoint))
     if (agents := len(saved["bases"])) != len(module.agent_names):
         raise UserError(f"the checkpoint is of {agents} agents; set model.agents={agents}")
     if saved["bases"] != module.bases():
@@ -204,9 +211,9 @@ def check_checkpoint(module: CoryLightningModule, checkpoint: Mapping[str, Any])
         raise UserError(f"the checkpoint's agents start from {theirs}, not from model.base={own}; set it so")
     trained, now = saved["policies"], asdict(module.policy_settings)
     for key in ("policy", "quantization", "lora"):
-        if trained[key] != now[key]:
+        if trained.get(key) != now[key]:
             raise UserError(
-                f"the checkpoint's agents were trained with model.{key}={trained[key]}, not {now[key]}; set it so"
+                f"the checkpoint's agents were trained with model.{key}={trained.get(key)}, not {now[key]}; set it so"
             )
 
 
@@ -230,7 +237,9 @@ def check_with_data(module: CoryLightningModule, queries: Sequence[Query], batch
     longest = sorted(queries, key=lambda query: len(query.text))[-8:]
     for base in dict.fromkeys(module.bases()):
         tokenizer, limit = load_tokenizer(base), max_positions(load_config(base))
-        prompts = [len(prompt_ids(tokenizer, module.task.prompt(query, [""] * earlier))) for query in longest]
+        with task_call(module.task, "prompt"):
+            asked = [module.task.prompt(query, [""] * earlier) for query in longest]
+        prompts = [len(prompt_ids(tokenizer, prompt)) for prompt in asked]
         needed = max(prompts, default=0) + (earlier + 1) * module.response_tokens[1]
         if limit is not None and needed > limit:
             raise UserError(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lit_cory import ops, ranks
-from lit_cory.errors import UserError
+from lit_cory.guards import checked_scores, located, task_call
 from lit_cory.policies import Policy
 from lit_cory.tasks.base import Task
 from lit_cory.timing import phase
@@ -70,7 +70,7 @@ class Team:
         """One batch of queries through the whole team; one record per agent, in role order."""
         responses = self.answers(queries, self.draw_limit())
         with phase("task score"):
-            scores = torch.stack([self.score(queries, response) for response in responses])
+            scores = torch.stack([self.score(queries, response, self.order[i]) for i, response in enumerate(responses)])
         ended = torch.stack([response.ended for response in responses])
         paid = ops.team_scores(scores, self.settings.score, self.settings.weights)
         paid = paid - self.settings.cut_off_penalty * (~ended)
@@ -108,15 +108,17 @@ class Team:
 
     def prompts(self, queries: Sequence[Query], earlier: Sequence[Response]) -> list[str | list[dict[str, str]]]:
         """What the next role reads: each query with the answers given before."""
-        return [self.task.prompt(query, [r.texts[i] for r in earlier]) for i, query in enumerate(queries)]
+        with task_call(self.task, "prompt"):
+            return [self.task.prompt(query, [r.texts[i] for r in earlier]) for i, query in enumerate(queries)]
 
-    def score(self, queries: Sequence[Query], response: Response) -> Tensor:
-        """The task's scores [B] fp32 on the policies' device.
+    def score(self, queries: Sequence[Query], response: Response, agent: int | None = None) -> Tensor:
+        """The task's scores [B] fp32 on the policies' device; messages name the agent where it is given.
 
         Raises:
-            UserError: where the task gives another number of scores than there are answers.
+            UserError: where the task raises something, or gives anything but one number an answer.
         """
-        scores = self.task.score(queries, response.texts)
-        if len(scores) != len(queries):
-            raise UserError(f"{type(self.task).__name__} gave {len(scores)} scores for {len(queries)} answers")
-        return torch.tensor(scores, dtype=torch.float32, device=response.tokens.device)
+        who = "the reference" if agent is None else self.policies[agent].name
+        with located(who):
+            with task_call(self.task, "score"):
+                scores = self.task.score(queries, response.texts)
+            return checked_scores(self.task, scores, queries, who).to(response.tokens.device)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.processes import Pair, two_processes
+from tests.pair import Pair, two_processes
 from tests.tiny import make_base
 
 torch.set_num_threads(2)

@@ -17,7 +17,7 @@ from lit_cory import ranks
 from lit_cory.__main__ import main
 from lit_cory.callbacks import RandomState
 from tests.agents import QUERIES, make_agents, make_team
-from tests.processes import Pair
+from tests.pair import Pair
 from tests.test_cli import place, tiny
 from tests.test_resume import assert_equal_runs, state
 

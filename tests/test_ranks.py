@@ -15,7 +15,7 @@ from lit_cory.kl_control import KLSettings
 from lit_cory.types import Rollout
 from lit_cory.update import AgentUpdate, UpdateSettings
 from tests.agents import QUERIES, adam, backward, make_agents, make_team, push_away
-from tests.processes import Pair, two_processes
+from tests.pair import Pair, two_processes
 
 
 def talk(rank: int, folder: Path) -> None:

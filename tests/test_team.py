@@ -158,7 +158,7 @@ def test_a_wrong_number_of_scores_is_refused(gpt2_base: Path) -> None:
         def score(self, queries: Sequence[Query], responses: Sequence[str]) -> list[float]:
             return [0.0]
 
-    with pytest.raises(UserError, match="Short gave 1 scores for 8 answers"):
+    with pytest.raises(UserError, match=r"Short\.score gave 1 scores for 8 answers"):
         make_team(make_agents(gpt2_base, 1), Short()).rollout(QUERIES)
 
 

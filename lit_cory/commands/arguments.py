@@ -1,5 +1,6 @@
 """What is typed, made complete before it is parsed."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from lit_cory.commands.load import run_folder_of
 from lit_cory.errors import UserError
 
 OF_A_CHECKPOINT = ("validate", "test", "export", "generate")
+
+MOST_BYTES, MOST_DEEP = 2**20, 50
+"""Of a configuration."""
 
 FLAGS = ("--merge", "--greedy")
 
@@ -29,12 +33,37 @@ def complete(args: list[str]) -> list[str]:
     options = [f"{arg}=true" if flag else arg for arg, flag in zip(args, alone, strict=True)][1:]
     files = config_options(options)
     typed = [option for i, option in enumerate(options) if i not in files]
+    for file in (options[i].removeprefix("--config=").removeprefix("-c=") for i in files):
+        check_config(Path(file))
     given = [options[i] for i in sorted(files)]
     if args[0] == "fit":
+        typed = last_of_run(given, typed)
         given, typed = resumed(given, typed)
     if args[0] in OF_A_CHECKPOINT:
         given = of_run(given, typed)
     return [args[0], *given, *typed]
+
+
+def check_config(file: Path) -> None:
+    """Refuse a configuration that would take gigabytes or hours to read; what else is wrong shows when it is parsed.
+
+    Raises:
+        UserError: for more than ``MOST_BYTES``, deep nesting, or an alias (``*name``), which multiplies what is read.
+    """
+    if not file.is_file():
+        return
+    if file.stat().st_size > MOST_BYTES:
+        raise UserError(f"config={file}: holds more than {MOST_BYTES} bytes; give a configuration")
+    depth = 0
+    try:
+        for event in yaml.parse(file.read_bytes()):
+            if isinstance(event, yaml.AliasEvent):
+                raise UserError(f"config={file}: it refers to another part by *{event.anchor}; write that part out")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_DEEP:
+                raise UserError(f"config={file}: nested more than {MOST_DEEP} deep; give a configuration")
+    except (yaml.YAMLError, ValueError):
+        return  # the parser tells of it
 
 
 def config_options(options: list[str]) -> set[int]:
@@ -52,15 +81,14 @@ def of_run(given: list[str], typed: list[str]) -> list[str]:
     Raises:
         UserError: if the checkpoint is there and its run folder holds no configuration.
     """
-    named = [value for option, value in pairwise(typed) if option == "--ckpt_path"]
-    named += [option.partition("=")[2] for option in typed if option.startswith("--ckpt_path=")]
-    if not named or not Path(named[-1]).is_file():  # a checkpoint that isn't there is refused by name later
+    checkpoint = value_of("ckpt_path", typed)
+    if checkpoint is None or not Path(checkpoint).is_file():  # one that isn't there is refused by name later
         return given
-    run = run_folder_of(named[-1])
+    run = run_folder_of(checkpoint)
     config = last_config(run)
     if not given and config is None:
         raise UserError(
-            f"ckpt_path={named[-1]}: there is no {run / 'config.yaml'}; give the configuration of the run with --config"
+            f"ckpt_path={checkpoint}: there is no {run / 'config.yaml'}; give the run's configuration with --config"
         )
     given = given or ["--config", str(config)]
     # The folder that training wrote to, named in its configuration, stays as it is: an evaluation's files go elsewhere.
@@ -74,17 +102,51 @@ def resumed(given: list[str], typed: list[str]) -> tuple[list[str], list[str]]:
     Raises:
         UserError: if that folder holds no run that can be resumed.
     """
-    places = [i for i, option in enumerate(typed) if option == "--resume" or option.startswith("--resume=")]
-    if not places:
+    named = value_of("resume", [*typed, ""])
+    if named is None:
         return given, typed
-    at = places[-1]
-    alone = typed[at] == "--resume"
-    run = Path(typed[at + 1] if alone and at + 1 < len(typed) else typed[at].partition("=")[2])
+    run = Path(named)
     checkpoint, config = run / "checkpoints" / "last.ckpt", last_config(run)
     if not checkpoint.is_file() or config is None:
         raise UserError(f"resume={run}: there is no {checkpoint} with a config.yaml; name the folder of a run")
-    rest = typed[:at] + typed[at + 1 + alone :]
-    return ["--config", str(config), *given, f"--ckpt_path={checkpoint}", f"--run_folder={run}"], rest
+    return ["--config", str(config), *given, f"--ckpt_path={checkpoint}", f"--run_folder={run}"], without(
+        "resume", typed
+    )
+
+
+def last_of_run(given: list[str], typed: list[str]) -> list[str]:
+    """Replace ``--ckpt_path last`` by ``--resume RUN``: of the run folder that is named, or of a configuration's run.
+
+    Raises:
+        UserError: where neither says which run.
+    """
+    if value_of("ckpt_path", typed) != "last":
+        return typed
+    rest = without("ckpt_path", typed)
+    if value_of("resume", typed) is not None:
+        return rest
+    run = value_of("run_folder", typed)
+    if run is None and given:
+        file = Path(given[-1].partition("=")[2] or given[-1])
+        run = str(file.parent) if re.fullmatch(r"config(-\d+)?\.yaml", file.name) else None
+    if run is None:
+        raise UserError("ckpt_path=last: the last of which run? Give --resume RUN_FOLDER instead")
+    return [*without("run_folder", rest), f"--resume={run}"]
+
+
+def value_of(key: str, typed: list[str]) -> str | None:
+    """The value of ``--key VALUE`` or ``--key=VALUE``, the last where there are several."""
+    found = [value for option, value in pairwise(typed) if option == f"--{key}"]
+    found += [option.partition("=")[2] for option in typed if option.startswith(f"--{key}=")]
+    return found[-1] if found else None
+
+
+def without(key: str, typed: list[str]) -> list[str]:
+    """What was typed, less every ``--key VALUE`` and ``--key=VALUE``."""
+    alone = {i for i, option in enumerate(typed) if option == f"--{key}"}
+    return [
+        option for i, option in enumerate(typed) if not (i in alone or i - 1 in alone or option.startswith(f"--{key}="))
+    ]
 
 
 def last_config(run: Path) -> Path | None:

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from lit_cory.commands.load import load_agents
-from lit_cory.errors import UserError
+from lit_cory.errors import Interrupted, UserError
 from lit_cory.module import CoryLightningModule
 from lit_cory.team import role_name
-from lit_cory.types import Query, safe_lines
+from lit_cory.types import Query, one_line, safe_lines
 
 BATCH = 16
 """Prompts of a file that are answered at a time."""
@@ -79,7 +79,7 @@ def answered(
         except UserError as error:
             if not terminal:
                 raise
-            print(f"lit_cory: error: {error}", file=sys.stderr)
+            print(f"lit_cory: error: {one_line(str(error))}", file=sys.stderr)
             continue
         yield from zip(batch, answers, strict=True)
 
@@ -138,7 +138,7 @@ def typed_prompts() -> Iterator[list[str]]:
     while True:
         try:
             line = input("> ") if sys.stdin.isatty() else sys.stdin.readline()
-        except (EOFError, KeyboardInterrupt):
+        except (EOFError, Interrupted):
             print()
             return
         except UnicodeDecodeError as error:

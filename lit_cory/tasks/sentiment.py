@@ -158,9 +158,9 @@ def _load(name: str) -> tuple[Any, Any]:
     local = f"a classifier's folder or {VADER}"
     path = str(folder) if folder.is_dir() else hub_model(name, "model.task.reward", local)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            path, dtype=torch.float32, output_loading_info=True
+            path, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]

@@ -67,3 +67,20 @@ def test_bench_reads_the_configuration_that_fit_saves(trained: TrainedRun, capsy
     config = trained("llama").parents[1] / "config.yaml"
     assert main(["bench", f"--config={config}", "--repeat=1"]) == 0
     assert "median of 1 rollouts" in capsys.readouterr().out
+
+
+def test_the_last_checkpoint_is_that_of_the_run_that_is_named(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "last.ckpt").touch()
+    (run / "config.yaml").touch()
+    resumed = complete(["fit", "--resume", str(run), "--model.lr=1"])
+    for given in (
+        ["--ckpt_path", "last", f"--run_folder={run}", "--model.lr=1"],
+        ["--model.lr=1", "--ckpt_path=last", "--run_folder", str(run)],
+        ["--resume", str(run), "--model.lr=1", "--ckpt_path=last"],
+    ):
+        assert complete(["fit", *given]) == resumed
+    config = ["--config", str(run / "config.yaml")]
+    again = complete(["fit", *config, "--ckpt_path", "last", "--model.lr=1"])
+    assert again == ["fit", *config, *resumed[1:]]

@@ -1,3 +1,4 @@
+import json
 import math
 import shutil
 from pathlib import Path
@@ -217,3 +218,15 @@ def test_prompts() -> None:
 def test_an_answer_cannot_break_the_pattern(answer: str, line: str) -> None:
     prompt = SentimentTask("vader").prompt(Query("The film is", 0), [answer])
     assert prompt == f"{line}\nA kinder review: The film is"
+
+
+def test_code_in_a_classifiers_folder_is_not_run(classifier: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "reward"
+    shutil.copytree(classifier, folder)
+    (folder / "code.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit('code of the folder ran')\n"
+    )
+    auto = {"AutoConfig": "code.Config", "AutoModelForSequenceClassification": "code.Model"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "of_its_own", "auto_map": auto}))
+    assert "it can't be loaded" in refusal(folder)
+    assert not (tmp_path / "ran").exists()
