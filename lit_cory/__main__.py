@@ -1,5 +1,6 @@
 """``python -m lit_cory``."""
 
+import importlib
 import logging
 import sys
 import warnings
@@ -14,6 +15,9 @@ QUIET = (
     "The '(train|val)_dataloader' does not have many workers",  # a batch is a few strings
 )
 
+# Commands that need no model, each the ``main`` of a module: what the others import takes seconds.
+WITHOUT_MODEL = {"sweep": "lit_cory.commands.sweep", "report": "lit_cory.commands.report"}
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; what a user can mend is told in one line. Returns the exit status."""
@@ -21,17 +25,26 @@ def main(argv: list[str] | None = None) -> int:
     warnings.formatwarning = lambda message, *_, **__: f"lit_cory: warning: {message}\n"
     for message in QUIET:
         warnings.filterwarnings("ignore", message=message)
-    from lit_cory.cli import CoryCLI
     from lit_cory.errors import UserError
 
-    for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
-        logging.getLogger(name).setLevel(logging.WARNING)
+    command, *rest = (sys.argv[1:] if argv is None else argv) or [""]
     try:
-        CoryCLI(argv)
+        if command in WITHOUT_MODEL:
+            return int(importlib.import_module(WITHOUT_MODEL[command]).main(rest))
+        run_with_model(argv)
     except (UserError, ArgumentError) as error:
         print(f"lit_cory: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
+
+
+def run_with_model(argv: list[str] | None) -> None:
+    """The commands that Lightning's command line reads."""
+    from lit_cory.cli import CoryCLI
+
+    for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
+        logging.getLogger(name).setLevel(logging.WARNING)
+    CoryCLI(argv)
 
 
 if __name__ == "__main__":

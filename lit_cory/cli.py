@@ -23,6 +23,7 @@ from lit_cory.callbacks import (
     RoleSwap,
     RolloutCheckpoint,
     RolloutProgressBar,
+    RunCost,
     SampleTable,
 )
 from lit_cory.commands.arguments import changes, complete
@@ -101,6 +102,8 @@ class CoryCLI(LightningCLI):
             auto_configure_optimizers=False,
             parser_kwargs={
                 "prog": "lit-cory",
+                "epilog": "further commands, with a --help of their own: sweep (runs over a grid and seeds, resumable), "
+                "report (tables, curves and fronts of runs)",
                 "exit_on_error": False,
                 **{name: {"exit_on_error": False} for name in names},
             },
@@ -213,6 +216,7 @@ class CoryCLI(LightningCLI):
         if self.subcommand == "fit":
             assert self.run_folder is not None
             callbacks += [RandomState(), CurveLayout(), *([] if terminal else [ProgressLines()])]
+            callbacks.append(RunCost())
             logger = config.logger
             if logger is None or logger is True:
                 logger = TensorBoardLogger(self.run_folder, name="", version="", default_hp_metric=False)
@@ -257,6 +261,7 @@ class CoryCLI(LightningCLI):
             "checkpoint": self.config[self.subcommand].get("ckpt_path"),
             "evaluation": vars(model.evaluation),
             "data": self.datamodule.source,
+            **{key: value for c in self.trainer.callbacks if isinstance(c, RunCost) for key, value in c.facts().items()},
         }
         write_results(self.run_folder, frame, answers_frame(model.held_out_queries, model.held_out), facts)
         return frame

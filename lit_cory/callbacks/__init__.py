@@ -1,6 +1,7 @@
 """What watches a run and acts between rollouts."""
 
 from lit_cory.callbacks.checkpoint import RolloutCheckpoint
+from lit_cory.callbacks.cost import RunCost
 from lit_cory.callbacks.layout import CurveLayout
 from lit_cory.callbacks.progress import ProgressLines, RolloutProgressBar
 from lit_cory.callbacks.random_state import RandomState
@@ -14,5 +15,6 @@ __all__ = [
     "RoleSwap",
     "RolloutCheckpoint",
     "RolloutProgressBar",
+    "RunCost",
     "SampleTable",
 ]

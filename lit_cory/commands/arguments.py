@@ -8,6 +8,7 @@ import yaml
 
 from lit_cory.commands.load import run_folder_of
 from lit_cory.errors import UserError
+from lit_cory.run_folder import last_config
 
 OF_A_CHECKPOINT = ("validate", "test", "export", "generate")
 
@@ -85,11 +86,6 @@ def resumed(given: list[str], typed: list[str]) -> tuple[list[str], list[str]]:
         raise UserError(f"resume={run}: there is no {checkpoint} with a config.yaml; name the folder of a run")
     rest = typed[:at] + typed[at + 1 + alone :]
     return ["--config", str(config), *given, f"--ckpt_path={checkpoint}", f"--run_folder={run}"], rest
-
-
-def last_config(run: Path) -> Path | None:
-    """The configuration that a run, resumed or not, had last."""
-    return max(run.glob("config*.yaml"), key=lambda path: path.stat().st_mtime, default=None)
 
 
 def changes(checkpoint: str, now: dict[str, Any]) -> list[str]:
