@@ -102,8 +102,8 @@ class CoryCLI(LightningCLI):
             auto_configure_optimizers=False,
             parser_kwargs={
                 "prog": "lit-cory",
-                "epilog": "further commands, with a --help of their own: sweep (runs over a grid and seeds, resumable), "
-                "report (tables, curves and fronts of runs)",
+                "epilog": "further commands, each with a --help of its own: sweep (runs over a grid and seeds, "
+                "resumable), report (tables, curves and fronts of runs)",
                 "exit_on_error": False,
                 **{name: {"exit_on_error": False} for name in names},
             },
@@ -261,8 +261,9 @@ class CoryCLI(LightningCLI):
             "checkpoint": self.config[self.subcommand].get("ckpt_path"),
             "evaluation": vars(model.evaluation),
             "data": self.datamodule.source,
-            **{key: value for c in self.trainer.callbacks if isinstance(c, RunCost) for key, value in c.facts().items()},
         }
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            facts |= callback.facts() if isinstance(callback, RunCost) else {}
         write_results(self.run_folder, frame, answers_frame(model.held_out_queries, model.held_out), facts)
         return frame
 

@@ -1,5 +1,6 @@
 """Settings and fixtures that all tests share."""
 
+import itertools
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test may wait for a model hub
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lit_cory.__main__ import main
 from tests.tiny import make_base
 
 torch.set_num_threads(2)
@@ -41,6 +43,32 @@ def gpt2_base(tiny_base: Callable[[str], Path]) -> Path:
 def llama_base(tiny_base: Callable[[str], Path]) -> Path:
     """Rotary positions, untied output matrix, no pad token."""
     return tiny_base("llama")
+
+
+@pytest.fixture(scope="session")
+def small_runs(gpt2_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight runs of seconds: cory and ppo at two KL coefficients and two seeds, each ``METHOD/ETA-SEED``."""
+    folder = tmp_path_factory.mktemp("runs")
+    options = {
+        "model.base": gpt2_base,
+        "model.rollouts": 3,
+        "model.lora.r": 2,
+        "model.lr": 0.05,
+        "model.response_tokens": "[4, 6]",
+        "model.task": "tests.agents.LetterTask",
+        "model.dtype": "float32",
+        "data.batch_size": 4,
+        "data.val_size": 8,
+        "samples.every_n_rollouts": 0,
+        "trainer.val_check_interval": 1,
+        "trainer.accelerator": "cpu",
+    }
+    for agents, name in ((2, "cory"), (1, "ppo")):
+        for eta, seed in itertools.product((0.01, 0.5), (0, 1)):
+            own = {"model.agents": agents, "model.kl.coef": eta, "seed_everything": seed}
+            own |= {"run_folder": folder / name / f"{eta}-{seed}"}
+            assert main(["fit", *[f"--{key}={value}" for key, value in (options | own).items()]]) == 0
+    return folder
 
 
 @pytest.fixture(scope="session")

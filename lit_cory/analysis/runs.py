@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,9 @@ def run_row(run: Path, grid: Iterable[str] = ()) -> dict[str, Any]:
     """
     config, summary = read_config(run), read_summary(run)
     if summary is None:
-        raise UserError(f"{run}: the run isn't complete, it has no whole summary.json; finish it with fit --resume {run}")
+        raise UserError(
+            f"{run}: the run isn't complete, it has no whole summary.json; finish it with fit --resume {run}"
+        )
     agents = {name: found for name, found in summary["agents"].items() if re.fullmatch(r"agent_\d+", name)}
     if not agents:
         raise UserError(f"{run}: its evaluation sampled no answers; set model.evaluation.samples to 1 or more")
@@ -198,10 +200,12 @@ def read_table(path: Path) -> pd.DataFrame:
         UserError: for a file that lacks the columns that name a run.
     """
     try:
-        grid = [column for column in pd.read_csv(path, nrows=0) if "." in column]
+        grid = grid_columns(pd.read_csv(path, nrows=0))
         frame = pd.read_csv(path, float_precision="round_trip", dtype=dict.fromkeys(["name", "hash", *grid], str))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: can't be read as a table ({error}); name a results.csv, or the folder of one") from error
+        raise UserError(
+            f"{path}: can't be read as a table ({error}); name a results.csv, or the folder of one"
+        ) from error
     if missing := [column for column in IDENTITY if column not in frame]:
         raise UserError(f"{path}: has no column {missing[0]}; name a results.csv that sweep or report has written")
     return frame
@@ -214,7 +218,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     os.replace(part, path)
 
 
-def put(rows: pd.DataFrame, new: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def put(rows: pd.DataFrame, new: Sequence[Mapping[Any, Any]]) -> pd.DataFrame:
     """The rows with new ones, of one run the newest, by name, hash and seed.
 
     Columns: those that name a run, then the grid's, the facts, the figures.
@@ -223,7 +227,12 @@ def put(rows: pd.DataFrame, new: Sequence[dict[str, Any]]) -> pd.DataFrame:
     if not frames:
         return rows
     both = pd.concat(frames).drop_duplicates(IDENTITY, keep="last").sort_values(IDENTITY, ignore_index=True)
-    grid = sorted(column for column in both if "." in column)
+    grid = sorted(grid_columns(both))
     facts = [column for column in FIRST if column in both]
-    rest = sorted(column for column in both if column not in {*IDENTITY, *grid, *facts})
+    rest = sorted(str(column) for column in both if column not in {*IDENTITY, *grid, *facts})
     return both[[*IDENTITY, *grid, *facts, *rest]]
+
+
+def grid_columns(rows: pd.DataFrame) -> list[str]:
+    """The columns that show keys of configurations."""
+    return [str(column) for column in rows if "." in str(column)]

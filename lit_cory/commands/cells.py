@@ -88,7 +88,13 @@ def make_cells(configs: Sequence[str], grid: dict[str, list[str]], seeds: Sequen
     if twice := [chosen for chosen, found in zip(combinations, hashes, strict=True) if hashes.count(found) > 1]:
         raise UserError(f"grid {twice[0]} and {twice[1]}: come to the same configuration; leave one out")
     return [
-        Cell([*own, f"--seed_everything={seed}"], seed, found, config["model"]["rollouts"], out / name / f"{found}-{seed}")
+        Cell(
+            [*own, f"--seed_everything={seed}"],
+            seed,
+            found,
+            config["model"]["rollouts"],
+            out / name / f"{found}-{seed}",
+        )
         for seed in seeds
         for own, found, config in zip(options, hashes, effective, strict=True)
     ]

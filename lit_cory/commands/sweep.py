@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lit_cory.analysis.runs import (
     IDENTITY,
     config_hash,
+    grid_columns,
     put,
     read_config,
     read_summary,
@@ -48,7 +49,9 @@ def main(args: Sequence[str]) -> int:
     )
     options.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the runs (0)")
     options.add_argument("--jobs", type=int, default=1, help="runs at once (1)")
-    options.add_argument("--out", type=Path, required=True, help="folder of results.csv and the runs; may hold earlier ones")
+    options.add_argument(
+        "--out", type=Path, required=True, help="folder of results.csv and the runs; may hold earlier ones"
+    )
     given = options.parse_args(args)
     if given.jobs < 1:
         raise UserError(f"jobs={given.jobs}: must be at least 1")
@@ -89,7 +92,7 @@ class Sweep:
             raise UserError(f"out={out}: can't be made ({error.strerror}); name another folder") from error
         self.out, self.table = out, out / "results.csv"
         self.rows = read_table(self.table) if self.table.is_file() else pd.DataFrame()
-        self.grid = sorted({*grid, *(column for column in self.rows if "." in column)})
+        self.grid = sorted({*grid, *grid_columns(self.rows)})
         self.running: set[subprocess.Popen[bytes]] = set()
         self.stopped = False
         self.show_new_keys()
