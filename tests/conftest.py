@@ -65,7 +65,7 @@ def small_runs(gpt2_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     }
     for agents, name in ((2, "cory"), (1, "ppo")):
         for eta, seed in itertools.product((0.01, 0.5), (0, 1)):
-            own = {"model.agents": agents, "model.kl.coef": eta, "seed_everything": seed}
+            own: dict[str, object] = {"model.agents": agents, "model.kl.coef": eta, "seed_everything": seed}
             own |= {"run_folder": folder / name / f"{eta}-{seed}"}
             assert main(["fit", *[f"--{key}={value}" for key, value in (options | own).items()]]) == 0
     return folder

@@ -40,8 +40,8 @@ def test_runs_become_a_page_with_its_files(
         assert f"]({picture})" in page
         assert (out / picture).read_bytes().startswith(b"\x89PNG")
     assert page.count(f"python -m lit_cory report {runs_of(small_runs)[0]}") == 5, "a command for every figure"
-    low, high = table.loc[0, "score low"], table.loc[0, "score high"]
-    assert f"| {table.loc[0, 'score']:.4g} [{low:.4g}, {high:.4g}] |" in page
+    mean, low, high = (float(table[name].iloc[0]) for name in ("score", "score low", "score high"))
+    assert f"| {mean:.4g} [{low:.4g}, {high:.4g}] |" in page
 
 
 def test_a_report_is_made_again_from_its_own_files(small_runs: Path, tmp_path: Path) -> None:
