@@ -20,6 +20,7 @@ class RunCost(L.Callback):
 
     def __init__(self) -> None:
         self.start = time.monotonic()
+        self.revision = revision()  # now: the code may change while the run goes on
         self.earlier: dict[str, Any] = {"seconds": 0.0, "peak_mb": {}}
 
     def state_dict(self) -> dict[str, Any]:
@@ -36,13 +37,13 @@ class RunCost(L.Callback):
 
     def facts(self) -> dict[str, Any]:
         """The cost, with ``revision`` of the code and ``versions`` of what computes."""
-        return self.state_dict() | {"revision": revision(), "versions": versions()}
+        return self.state_dict() | {"revision": self.revision, "versions": versions()}
 
 
 def revision() -> str | None:
     """The Git commit of lit_cory's code, with ``-dirty`` where it was changed since; None where it is not in Git."""
     package = Path(__file__).resolve().parents[1]
-    git = ["git", "-C", str(package)]
+    git = ["git", "--no-optional-locks", "-C", str(package)]
     try:
         # A copy among a virtual environment's packages may lie inside a repository of something else.
         subprocess.run([*git, "ls-files", "--error-unmatch", "__init__.py"], check=True, capture_output=True)

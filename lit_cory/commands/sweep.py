@@ -48,7 +48,7 @@ def main(args: Sequence[str]) -> int:
         "--grid", action="extend", nargs="+", default=[], metavar="KEY=[VALUE,...]", help="values of a key of fit"
     )
     options.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the runs (0)")
-    options.add_argument("--jobs", type=int, default=1, help="runs at once (1)")
+    options.add_argument("--jobs", type=int, default=1, help="runs at once (1); OMP_NUM_THREADS shares the cores")
     options.add_argument(
         "--out", type=Path, required=True, help="folder of results.csv and the runs; may hold earlier ones"
     )
@@ -103,6 +103,7 @@ class Sweep:
             if len(self.rows) and key not in self.rows:
                 folders = [self.out / row["name"] / f"{row['hash']}-{row['seed']}" for _, row in self.rows.iterrows()]
                 self.rows[key] = [value_at(read_config(run), key) if run.is_dir() else None for run in folders]
+                write_table(put(self.rows, []), self.table)
 
     def run(self, cells: Sequence[Cell], jobs: int) -> dict[Path, str]:
         """Run all cells that aren't done; returns the error of each that failed, by its folder."""
@@ -113,9 +114,8 @@ class Sweep:
             try:
                 for future in as_completed(futures):
                     cell, error = futures[future], future.result()
-                    if error is None:
-                        self.keep(cell)
-                    else:
+                    error = error or self.keep(cell)
+                    if error is not None:
                         failed[cell.folder] = error
                     progress.console.print(f"{cell.folder}: {error or 'done'}", markup=False, soft_wrap=True)
                     progress.advance(task)
@@ -127,7 +127,7 @@ class Sweep:
 
     def attempt(self, cell: Cell) -> str | None:
         """Run one cell where it isn't done; returns its error, None where it is done."""
-        if self.stopped or self.done(cell):
+        if self.stopped or self.known(cell) or self.complete(cell):
             return None
         cell.folder.parent.mkdir(parents=True, exist_ok=True)
         log = cell.folder.with_name(f"{cell.folder.name}.log")
@@ -138,8 +138,12 @@ class Sweep:
             except BlockingIOError:
                 return "is being run by another process; wait for it, or end it"
             start, status = file.tell(), self.fit(cell, file)
-        if status == 0 and self.complete(cell):
-            return None
+        if status == 0:
+            return (
+                None
+                if self.complete(cell)
+                else "failed: its folder holds another run; remove it, or name another --out"
+            )
         return last_error(log, start, status)
 
     def fit(self, cell: Cell, log: TextIO) -> int:
@@ -175,11 +179,10 @@ class Sweep:
             except subprocess.TimeoutExpired:
                 process.kill()
 
-    def done(self, cell: Cell) -> bool:
-        """Whether the table has the cell's row, or its folder the complete run."""
-        wanted = dict(zip(IDENTITY, (cell.name, cell.hash, cell.seed), strict=True))
-        known = len(self.rows) > 0 and bool((self.rows[IDENTITY] == pd.Series(wanted)).all(axis=1).any())
-        return known or self.complete(cell)
+    def known(self, cell: Cell) -> bool:
+        """Whether the table has the cell's row."""
+        wanted = pd.Series(dict(zip(IDENTITY, (cell.name, cell.hash, cell.seed), strict=True)))
+        return len(self.rows) > 0 and bool((self.rows[IDENTITY] == wanted).all(axis=1).any())
 
     def complete(self, cell: Cell) -> bool:
         """Whether the cell's folder holds a run to the end, of the cell's configuration."""
@@ -188,11 +191,16 @@ class Sweep:
             return False
         return config_hash(read_config(cell.folder)) == cell.hash
 
-    def keep(self, cell: Cell) -> None:
-        """Write a done cell's row into the table, unless its folder is gone and the row is all there is."""
-        if not self.stopped and cell.folder.is_dir():
+    def keep(self, cell: Cell) -> str | None:
+        """Write a done cell's row into the table; returns what is wrong with it."""
+        if self.known(cell):
+            return None
+        try:
             self.rows = put(self.rows, [run_row(cell.folder, self.grid)])
-            write_table(self.rows, self.table)
+        except UserError as error:
+            return f"failed: {error}"
+        write_table(self.rows, self.table)
+        return None
 
 
 @contextmanager
