@@ -1,6 +1,5 @@
 """Settings and fixtures that all tests share."""
 
-import itertools
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test may wait for a model hub
@@ -47,13 +46,14 @@ def llama_base(tiny_base: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def small_runs(gpt2_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight runs of seconds: cory and ppo at two KL coefficients and two seeds, each ``METHOD/ETA-SEED``."""
+    """Four runs of seconds: cory and ppo at two seeds, each ``METHOD/SEED``."""
     folder = tmp_path_factory.mktemp("runs")
     options = {
         "model.base": gpt2_base,
         "model.rollouts": 3,
         "model.lora.r": 2,
         "model.lr": 0.05,
+        "model.kl.coef": 0.05,
         "model.response_tokens": "[4, 6]",
         "model.task": "tests.agents.LetterTask",
         "model.dtype": "float32",
@@ -64,9 +64,8 @@ def small_runs(gpt2_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         "trainer.accelerator": "cpu",
     }
     for agents, name in ((2, "cory"), (1, "ppo")):
-        for eta, seed in itertools.product((0.01, 0.5), (0, 1)):
-            own: dict[str, object] = {"model.agents": agents, "model.kl.coef": eta, "seed_everything": seed}
-            own |= {"run_folder": folder / name / f"{eta}-{seed}"}
+        for seed in (0, 1):
+            own = {"model.agents": agents, "seed_everything": seed, "run_folder": folder / name / str(seed)}
             assert main(["fit", *[f"--{key}={value}" for key, value in (options | own).items()]]) == 0
     return folder
 
