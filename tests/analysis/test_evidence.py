@@ -118,9 +118,9 @@ def test_a_kl_below_0_is_not_compared() -> None:
     """Sampled KL can be negative near the start; here its mean is, though not at the top."""
     curves = make_curves()
     dip = curves[(curves["hash"] == "h1") & (curves["seed"] == 0) & (curves["rollout"] == 6)]
-    dips = dip.assign(rollout=3, score=0.6, ref_kl=-30.0)
-    found = matched_ratios(with_methods(make_rows()), pd.concat([curves, dips]))
-    assert found.loc[0, ["pairs", "compared"]].tolist() == [3, 2]
+    on_the_way = [dip.assign(rollout=3, score=0.6, ref_kl=-30.0), dip.assign(rollout=4, score=0.65, ref_kl=1.0)]
+    found = matched_ratios(with_methods(make_rows()), pd.concat([curves, *on_the_way]))
+    assert values(found.loc[0], ["pairs", "compared"]) == [3, 2]
 
 
 def test_methods_of_one_eta_each_are_compared_whatever_it_is() -> None:
