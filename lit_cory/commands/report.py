@@ -39,7 +39,7 @@ def main(args: Sequence[str]) -> int:
     Raises:
         UserError: for inputs that hold no complete run.
     """
-    options = Options(prog="lit-cory report", description=__doc__)
+    options = Options(prog="lit-cory report", description=str(__doc__).partition(": ")[2])
     options.add_argument("runs", nargs="+", type=Path, help="folders of runs or sweeps, or results.csv files")
     options.add_argument("--out", type=Path, required=True, help="folder of the report; its older files are replaced")
     given = options.parse_args(args)

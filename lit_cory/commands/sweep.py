@@ -42,7 +42,7 @@ def main(args: Sequence[str]) -> int:
     Raises:
         UserError: for arguments that can't be used, before any run.
     """
-    options = Options(prog="lit-cory sweep", description=__doc__)
+    options = Options(prog="lit-cory sweep", description=str(__doc__).partition(": ")[2])
     options.add_argument("--config", action="append", required=True, help="of fit; several are read in order")
     options.add_argument(
         "--grid", action="extend", nargs="+", default=[], metavar="KEY=[VALUE,...]", help="values of a key of fit"
@@ -138,13 +138,9 @@ class Sweep:
             except BlockingIOError:
                 return "is being run by another process; wait for it, or end it"
             start, status = file.tell(), self.fit(cell, file)
-        if status == 0:
-            return (
-                None
-                if self.complete(cell)
-                else "failed: its folder holds another run; remove it, or name another --out"
-            )
-        return last_error(log, start, status)
+        if status != 0:
+            return last_error(log, start, status)
+        return None if self.complete(cell) else "failed: its folder holds another run; name another --out"
 
     def fit(self, cell: Cell, log: TextIO) -> int:
         """Begin or resume a run; returns its exit status."""
@@ -196,9 +192,11 @@ class Sweep:
         if self.known(cell):
             return None
         try:
-            self.rows = put(self.rows, [run_row(cell.folder, self.grid)])
+            row = run_row(cell.folder, self.grid)
         except UserError as error:
             return f"failed: {error}"
+        # Another sweep may have written rows of its own since.
+        self.rows = put(read_table(self.table) if self.table.is_file() else self.rows, [row])
         write_table(self.rows, self.table)
         return None
 
