@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 import yaml
 
 from lit_cory.__main__ import main
-from lit_cory.analysis.runs import CHANGING
-from lit_cory.commands.cells import read_grid
+from lit_cory.analysis.runs import CHANGING, put, read_table, run_row, write_table
+from lit_cory.commands.cells import Cell, read_grid
+from lit_cory.commands.sweep import Sweep
 from lit_cory.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +90,25 @@ def test_a_sweep_goes_on_where_it_was_stopped_and_past_what_fails(
     assert len(Path("one/commands.txt").read_text().splitlines()) == 2
     assert main(["report", "one", "--out", "page"]) == 0
     assert "python -m lit_cory sweep --config tiny.yaml" in Path("page/index.md").read_text()
+
+
+def test_rows_outlive_folders_and_learn_new_keys(small_runs: Path, tmp_path: Path) -> None:
+    """A run whose folder was removed counts as done by its row; one that is complete without a row gets one."""
+    made = [run_row(small_runs / "ppo" / seed) for seed in "01"]
+    folders = [tmp_path / "ppo" / f"{row['hash']}-{row['seed']}" for row in made]
+    for seed, folder in zip("01", folders, strict=True):
+        shutil.copytree(small_runs / "ppo" / seed, folder)
+    cells = [Cell([], int(row["seed"]), row["hash"], 3, folder) for row, folder in zip(made, folders, strict=True)]
+    table = tmp_path / "results.csv"
+    write_table(put(pd.DataFrame(), made[:1]), table)
+    sweep = Sweep(tmp_path, ["model.lr"])
+    assert read_table(table)["model.lr"].tolist() == ["0.05"]
+    shutil.rmtree(folders[0])
+    assert sweep.run(cells, 1) == {}
+    rows = read_table(table)
+    assert rows["seed"].tolist() == [0, 1]
+    assert rows["model.lr"].tolist() == ["0.05", "0.05"]
+    assert not folders[0].exists()
 
 
 @pytest.mark.parametrize(
