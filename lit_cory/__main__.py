@@ -1,6 +1,7 @@
 """``python -m lit_cory``."""
 
 import errno
+import importlib
 import logging
 import sys
 import warnings
@@ -17,6 +18,9 @@ QUIET = (
     "Be aware that when using `ckpt_path`, callbacks used",  # lightning of an evaluation, which needs none
 )
 
+# Commands that need no model, each the ``main`` of a module: what the others import takes seconds.
+WITHOUT_MODEL = {"sweep": "lit_cory.commands.sweep", "report": "lit_cory.commands.report"}
+
 
 HELP = """usage: lit-cory COMMAND [options]       (or: python -m lit_cory COMMAND ...)
 
@@ -25,6 +29,8 @@ HELP = """usage: lit-cory COMMAND [options]       (or: python -m lit_cory COMMAN
   test       the same on all that are held out
   generate   let the agents of a checkpoint answer
   export     write an agent as a folder that transformers and peft load
+  sweep      runs over a grid of keys and seeds, a folder and a row each
+  report     tables, curves and fronts of runs and sweeps
   bench      seconds per rollout by phase, and peak memory; --compare A.yaml B.yaml, --over KEY=[...]
 
 lit-cory COMMAND --help shows the options of one, --print_config all keys with their values."""
@@ -39,7 +45,12 @@ def main(argv: list[str] | None = None) -> int:
     from lit_cory.errors import Interrupted, UserError
     from lit_cory.interruption import signals_end_at_once
 
+    warnings.formatwarning = warning_line
+    for message in QUIET:
+        warnings.filterwarnings("ignore", message=message)
     try:
+        if arguments[0] in WITHOUT_MODEL:
+            return int(importlib.import_module(WITHOUT_MODEL[arguments[0]]).main(arguments[1:]))
         with signals_end_at_once():
             run(arguments)
     except (UserError, ArgumentError) as error:
@@ -58,9 +69,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(arguments: list[str]) -> None:
     """Import what takes its seconds, and do what the command line says."""
-    warnings.formatwarning = warning_line
-    for message in QUIET:
-        warnings.filterwarnings("ignore", message=message)
     from lit_cory.commands import variants
 
     if variants.wanted(arguments):

@@ -26,6 +26,7 @@ from lit_cory.callbacks import (
     RoleSwap,
     RolloutCheckpoint,
     RolloutProgressBar,
+    RunCost,
     SampleTable,
     StopOnSignal,
 )
@@ -40,8 +41,8 @@ from lit_cory.module import CoryLightningModule
 from lit_cory.preflight import check_checkpoint, check_processes, check_strategy
 from lit_cory.results import answers_frame, summary_frame, write_results
 from lit_cory.run_folder import make_run_folder, remove_if_empty
-from lit_cory.sharding import ShardedBase
 from lit_cory.run_logger import RunLogger
+from lit_cory.sharding import ShardedBase
 from lit_cory.summary import print_answers, print_summary
 from lit_cory.types import one_line
 
@@ -109,6 +110,8 @@ class CoryCLI(LightningCLI):
             auto_configure_optimizers=False,
             parser_kwargs={
                 "prog": "lit-cory",
+                "epilog": "further commands, each with a --help of its own: sweep (runs over a grid and seeds, "
+                "resumable), report (tables, curves and fronts of runs)",
                 "exit_on_error": False,
                 **{name: {"exit_on_error": False} for name in names},
             },
@@ -239,6 +242,7 @@ class CoryCLI(LightningCLI):
         if self.subcommand == "fit":
             assert self.run_folder is not None
             callbacks += [RandomState(), RepeatEvaluation(), CurveLayout(), *([] if terminal else [ProgressLines()])]
+            callbacks.append(RunCost())
             logger = config.logger
             if logger is None or logger is True:
                 logger = RunLogger(self.run_folder, name="", version="", default_hp_metric=False)
@@ -292,6 +296,8 @@ class CoryCLI(LightningCLI):
             "evaluation": vars(model.evaluation),
             "data": self.datamodule.source,
         }
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            facts |= callback.facts() if isinstance(callback, RunCost) else {}
         write_results(self.run_folder, frame, answers_frame(model.held_out_queries, model.held_out), facts)
         return frame
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -47,6 +47,7 @@ class HeldOut:
         cut_off: 1.0 where an answer did not end itself.
         texts: the answers.
         correct, answer, given, ran_on: of the task's verdicts; empty for tasks without.
+        ref_nll: nats, -log p_ref summed over the response; empty where ``ref_kl`` is.
     """
 
     score: list[float]
@@ -59,6 +60,7 @@ class HeldOut:
     answer: list[str | None]
     given: list[str]
     ran_on: list[bool]
+    ref_nll: list[float] = field(default_factory=list)
 
     def __add__(self, other: "HeldOut") -> "HeldOut":
         """The queries of both, in order."""
@@ -69,6 +71,7 @@ class HeldOut:
         numbers = {
             "score": self.score,
             "ref_kl": self.ref_kl,
+            "ref_nll": self.ref_nll,
             "combined": self.combined,
             "response_length": self.length,
             "cut_off": self.cut_off,
@@ -182,9 +185,11 @@ class Evaluator:
         """Scores, KL and verdicts of answers given."""
         policy, task = self.team.policies[agent], self.team.task
         score = self.team.score(queries, response, agent)
-        ref_kl, combined = torch.empty(0), torch.empty(0)
+        ref_nll, ref_kl, combined = torch.empty(0), torch.empty(0), torch.empty(0)
         if self.settings.kl and not greedy:
-            ref_kl = (policy.score(response).logprobs - policy.reference_scores(response).logprobs).sum(dim=1)
+            reference = policy.reference_scores(response).logprobs
+            ref_nll = -reference.sum(dim=1)
+            ref_kl = (policy.score(response).logprobs - reference).sum(dim=1)
             combined = score - self.combined_kl_coef * ref_kl
         verdicts = task.verdicts(queries, response.texts)
         return HeldOut(
@@ -198,6 +203,7 @@ class Evaluator:
             answer=[verdict.answer for verdict in verdicts],
             given=[verdict.given for verdict in verdicts],
             ran_on=[verdict.ran_on for verdict in verdicts],
+            ref_nll=ref_nll.tolist(),
         )
 
 

@@ -28,12 +28,13 @@ def figures(samples: Sequence[HeldOut], pass_at: Sequence[int], ways: Sequence[s
         ways: in which answers may be given.
 
     Returns:
-        ``score``, ``length``, ``cut_off``; where measured ``ref_kl`` and ``combined``; where answers are right or wrong
-        ``accuracy``, ``pass@k``, ``vote`` (of several samples), ``ran_on`` and ``given: WAY`` for each way.
+        ``score``, ``length``, ``cut_off``; where measured ``ref_kl``, ``ref_nll`` and ``combined``; where answers
+        are right or wrong ``accuracy``, ``pass@k``, ``vote`` (of several samples), ``ran_on`` and ``given: WAY`` for
+        each way.
     """
     columns: dict[str, list[list[float]]] = {
         name: [getattr(table, name) for table in samples]
-        for name in ("score", "ref_kl", "combined", "length", "cut_off")
+        for name in ("score", "ref_kl", "ref_nll", "combined", "length", "cut_off")
     }
     right = [[float(x) for x in table.correct] for table in samples]
     if right[0]:

@@ -80,3 +80,8 @@ def run_name(config: str | None) -> str:
         return "default"
     path = Path(config).absolute()
     return path.parent.parent.name if path.name == "config.yaml" else path.stem
+
+
+def last_config(run: Path) -> Path | None:
+    """The configuration that a run, resumed or not, had last."""
+    return max(run.glob("config*.yaml"), key=lambda path: path.stat().st_mtime, default=None)

@@ -13,7 +13,12 @@ from lit_cory.types import Query, one_line
 CHIEF = {"score": "score", "ref_kl": "KL to the reference", "combined": "combined reward"}
 """The metrics that a training run ends with, and what they are called."""
 
-FURTHER = {"length": "response tokens", "cut_off": "cut off (share)", "ran_on": "several answers (share)"}
+FURTHER = {
+    "length": "response tokens",
+    "cut_off": "cut off (share)",
+    "ran_on": "several answers (share)",
+    "ref_nll": "-log p of the reference",
+}
 """Those that have another name than in the files; evaluations show all there are."""
 
 

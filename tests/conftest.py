@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lit_cory.__main__ import main
 from tests.pair import Pair, two_processes
 from tests.tiny import make_base
 
@@ -49,6 +50,32 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two connected processes."""
     with two_processes(tmp_path_factory.mktemp("pair")) as processes:
         yield processes
+
+
+@pytest.fixture(scope="session")
+def small_runs(gpt2_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four runs of seconds: cory and ppo at two seeds, each ``METHOD/SEED``."""
+    folder = tmp_path_factory.mktemp("runs")
+    options = {
+        "model.base": gpt2_base,
+        "model.rollouts": 3,
+        "model.lora.r": 2,
+        "model.lr": 0.05,
+        "model.kl.coef": 0.05,
+        "model.response_tokens": "[4, 6]",
+        "model.task": "tests.agents.LetterTask",
+        "model.dtype": "float32",
+        "data.batch_size": 4,
+        "data.val_size": 8,
+        "samples.every_n_rollouts": 0,
+        "trainer.val_check_interval": 1,
+        "trainer.accelerator": "cpu",
+    }
+    for agents, name in ((2, "cory"), (1, "ppo")):
+        for seed in (0, 1):
+            own = {"model.agents": agents, "seed_everything": seed, "run_folder": folder / name / str(seed)}
+            assert main(["fit", *[f"--{key}={value}" for key, value in (options | own).items()]]) == 0
+    return folder
 
 
 @pytest.fixture(scope="session")

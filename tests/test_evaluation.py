@@ -37,10 +37,13 @@ def test_numbers_are_of_the_answers_given(gpt2_base: Path) -> None:
     assert table.texts == response.texts
     assert table.cut_off == [float(not ended) for ended in response.ended]
     with torch.no_grad():
-        drift = agents[1].score(response).logprobs - agents[1].reference_scores(response).logprobs
+        reference = agents[1].reference_scores(response).logprobs
+        drift = agents[1].score(response).logprobs - reference
     for row in range(len(QUERIES)):
         expected = sum(drift[row, : int(response.mask[row].sum())].tolist())
         assert table.ref_kl[row] == pytest.approx(expected, abs=1e-5)
+        tokens = int(response.mask[row].sum())
+        assert table.ref_nll[row] == pytest.approx(-sum(reference[row, :tokens].tolist()), abs=1e-5)
         assert table.combined[row] == pytest.approx(table.score[row] - 0.5 * expected, abs=1e-5)
 
 
@@ -78,7 +81,7 @@ def test_greedy_answers_are_the_likeliest_and_have_no_kl(llama_base: Path) -> No
             if best in agents[0].eos_ids():
                 break
         assert str(agents[0].tokenizer.decode(ids[0], skip_special_tokens=True)).removeprefix(query.text) == text
-    assert table.ref_kl == table.combined == []
+    assert table.ref_kl == table.ref_nll == table.combined == []
 
 
 def test_sampled_answers_are_the_same_without_their_kl(gpt2_base: Path) -> None:

@@ -9,8 +9,20 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from lit_cory.__main__ import main
+
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def results(small_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of small runs."""
+    out = tmp_path_factory.mktemp("report") / "results"
+    assert (
+        main(["report", *sorted(str(path.parent) for path in small_runs.glob("*/*/summary.json")), f"--out={out}"]) == 0
+    )
+    return out
 
 
 @pytest.fixture
@@ -30,7 +42,10 @@ def test_there_are_notebooks() -> None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_runs_and_draws(name: str, tmp_path: Path, this_python: str) -> None:
+def test_runs_and_draws(
+    name: str, tmp_path: Path, this_python: str, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIT_CORY_RESULTS", str(results))
     copy = shutil.copytree(FOLDER, tmp_path / "notebooks")
     notebook = nbformat.read(copy / name, as_version=4)  # type: ignore[no-untyped-call]
     notebook.cells.append(nbformat.v4.new_code_cell("import sys; print(sys.executable)"))  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from lit_cory.callbacks.checkpoint import RolloutCheckpoint
 from lit_cory.callbacks.collapse import CollapseWatch
+from lit_cory.callbacks.cost import RunCost
 from lit_cory.callbacks.layout import CurveLayout
 from lit_cory.callbacks.progress import ProgressLines, RolloutProgressBar
 from lit_cory.callbacks.random_state import RandomState
@@ -19,6 +20,7 @@ __all__ = [
     "RoleSwap",
     "RolloutCheckpoint",
     "RolloutProgressBar",
+    "RunCost",
     "SampleTable",
     "StopOnSignal",
 ]

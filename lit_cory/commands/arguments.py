@@ -9,6 +9,7 @@ import yaml
 
 from lit_cory.commands.load import run_folder_of
 from lit_cory.errors import UserError
+from lit_cory.run_folder import last_config
 
 OF_A_CHECKPOINT = ("validate", "test", "export", "generate")
 
@@ -147,11 +148,6 @@ def without(key: str, typed: list[str]) -> list[str]:
     return [
         option for i, option in enumerate(typed) if not (i in alone or i - 1 in alone or option.startswith(f"--{key}="))
     ]
-
-
-def last_config(run: Path) -> Path | None:
-    """The configuration that a run, resumed or not, had last."""
-    return max(run.glob("config*.yaml"), key=lambda path: path.stat().st_mtime, default=None)
 
 
 def changes(checkpoint: str, now: dict[str, Any]) -> list[str]:
