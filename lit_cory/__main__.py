@@ -23,11 +23,16 @@ def main(argv: list[str] | None = None) -> int:
         warnings.filterwarnings("ignore", message=message)
     from lit_cory.cli import CoryCLI
     from lit_cory.errors import UserError
+    from lit_cory.reward_model.cli import train_reward_model
 
     for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
         logging.getLogger(name).setLevel(logging.WARNING)
+    args = sys.argv[1:] if argv is None else argv
     try:
-        CoryCLI(argv)
+        if args[:1] == ["reward"]:
+            train_reward_model(args[1:])
+        else:
+            CoryCLI(argv)
     except (UserError, ArgumentError) as error:
         print(f"lit_cory: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
