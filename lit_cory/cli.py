@@ -1,4 +1,4 @@
-"""The command line: ``python -m lit_cory fit|validate|test|bench|export|generate``; every key in YAML or an option."""
+"""The command line: ``python -m lit_cory SUBCOMMAND``; every key in YAML or an option."""
 
 import itertools
 import sys
@@ -18,6 +18,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lit_cory.analysis import plot_curves, read_run
 from lit_cory.callbacks import (
     CurveLayout,
+    ElasticReset,
     ProgressLines,
     RandomState,
     RoleSwap,
@@ -111,7 +112,7 @@ class CoryCLI(LightningCLI):
     def subcommands() -> dict[str, set[str]]:
         """Training and the two evaluations, with the arguments that are not for the command line."""
         names = LightningCLI.subcommands()
-        own = {name: {"model", "datamodule"} for name in ("bench", "export", "generate")}
+        own = {name: {"model", "datamodule"} for name in ("bench", "export", "generate", "front")}
         return {name: names[name] for name in ("fit", "validate", "test")} | own
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
@@ -129,9 +130,10 @@ class CoryCLI(LightningCLI):
             type=str | None,
             default=None,
             help="Where the files go, new or empty; left out, the first free of runs/NAME/0, /1 ... for training, and "
-            "of validate/0, test/0 ... beside the checkpoint's folder for evaluation",
+            "of validate/0, test/0, front/0 ... beside the checkpoint's folder for evaluation",
         )
-        # In the order they act after a rollout: a checkpoint must hold the roles of the next one.
+        # In the order they act after a rollout: a checkpoint must hold the roles and weights of the next one.
+        parser.add_lightning_class_args(ElasticReset, "elastic_reset")
         parser.add_lightning_class_args(SampleTable, "samples")
         parser.add_lightning_class_args(RoleSwap, "exchange")
         parser.add_lightning_class_args(RolloutCheckpoint, "checkpoint")
@@ -160,7 +162,7 @@ class CoryCLI(LightningCLI):
         if checkpoint is not None and not Path(checkpoint).is_file():
             raise UserError(f"ckpt_path={checkpoint}: no such file; name a checkpoint below a run folder")
         self.run_folder: Path | None = None
-        if self.subcommand in ("fit", "validate", "test"):
+        if self.subcommand in ("fit", "validate", "test", "front"):
             files = config.get("config") or []
             file = str(files[0]) if files else None
             self.run_folder = make_run_folder(config.run_folder, file, self.subcommand, checkpoint)
@@ -193,6 +195,13 @@ class CoryCLI(LightningCLI):
         self.datamodule.setup("validate")
 
     before_test = before_validate
+
+    def before_front(self) -> None:
+        """Read the data, and keep the configuration, as no callback does it here."""
+        assert self.run_folder is not None
+        self.datamodule.setup("validate")
+        text = self._parser(self.subcommand).dump(self.config[self.subcommand], skip_none=False)
+        (self.run_folder / "config.yaml").write_text(text, encoding="utf-8")
 
     @contextmanager
     def empty_folder_removed(self) -> Iterator[None]:

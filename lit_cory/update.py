@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from lit_cory import ops
 from lit_cory.algorithms import Algorithm
+from lit_cory.ema import Ema
 from lit_cory.kl_control import KLController, KLSettings, ScoreScaler, ScoreScaling
 from lit_cory.memory import release_freed_memory
 from lit_cory.policies import Policy
@@ -64,6 +65,7 @@ class AgentUpdate:
         self.algorithm = algorithm
         self.settings = settings
         self.kl = KLController(kl)
+        self.anchor = None if kl.anchor_decay is None else Ema(policy.lm_parameters(), kl.anchor_decay)
         self.scaler = ScoreScaler(scaling)
         self.skipped_in_a_row = 0
 
@@ -82,9 +84,10 @@ class AgentUpdate:
             reference = ReferenceScores.join(
                 [self.policy.reference_scores(response.rows(part)) for part in self.passes(rows, response)]
             )
+            anchor = reference if self.anchor is None else self.anchor_scores(self.anchor, response)
         with phase("scoring"), torch.set_grad_enabled(self.one_pass(response)):
             first = Scores.join(
-                [self.score(response.rows(part), reference.rows(part)) for part in self.passes(rows, response)]
+                [self.score(response.rows(part), anchor.rows(part)) for part in self.passes(rows, response)]
             )
         old = first.detach()
         ref_kl = (old.logprobs - reference.logprobs).sum(dim=1).mean().item()
@@ -92,20 +95,31 @@ class AgentUpdate:
             "ref_kl": ref_kl,
             "kl_coef": self.kl.coef,
             "lr": optimizer.param_groups[0]["lr"],
-            "kl_penalty": self.kl_per_token(old, reference).sum(dim=1).mean().item(),
+            "kl_penalty": self.kl_per_token(old, anchor).sum(dim=1).mean().item(),
             "entropy": ops.masked_mean(old.entropy, response.mask).item(),
             "value": ops.masked_mean(old.values, response.mask).item(),
         }
         skipped = None
         try:
-            scalars |= self.learn(self.experience(rollout, old, reference), first, optimizer, backward)
+            scalars |= self.learn(self.experience(rollout, old, anchor), first, optimizer, backward)
             self.kl.update(ref_kl, len(response))
+            if self.anchor is not None:
+                self.anchor.update()
             self.skipped_in_a_row = 0
         except NonFiniteError as error:
             optimizer.zero_grad()
             skipped = str(error)
             self.skipped_in_a_row += 1
         return UpdateStats(scalars | {"skipped": float(skipped is not None)}, skipped)
+
+    @torch.no_grad()
+    def anchor_scores(self, anchor: Ema, response: Response) -> ReferenceScores:
+        """The anchor's log-probs of answers given, in place of the reference's; its hidden states aren't needed."""
+        rows = torch.arange(len(response))
+        with anchor.exchanged():
+            parts = [self.policy.score(response.rows(part)).logprobs for part in self.passes(rows, response)]
+        logprobs = torch.cat(parts)
+        return ReferenceScores(logprobs, logprobs.new_empty(*logprobs.shape, 0))
 
     def passes(self, rows: Tensor, response: Response) -> tuple[Tensor, ...]:
         """Row indices cut so that each forward pass stays below ``pass_tokens``, one row at least."""
@@ -123,7 +137,7 @@ class AgentUpdate:
         return self.policy.score(response, reference if self.kl.settings.estimator == "full" else None)
 
     def kl_per_token(self, scores: Scores, reference: ReferenceScores) -> Tensor:
-        """KL to the reference [B, T] by the chosen estimator."""
+        """KL to the reference, or the anchor in its place, [B, T] by the chosen estimator."""
         estimator = self.kl.settings.estimator
         if estimator == "full":
             assert scores.full_kl is not None
@@ -221,13 +235,15 @@ class AgentUpdate:
             "kl": self.kl.state_dict(),
             "scaler": self.scaler.state_dict(),
             "skipped_in_a_row": self.skipped_in_a_row,
-        }
+        } | ({} if self.anchor is None else {"anchor": self.anchor.average})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self.kl.load_state_dict(state["kl"])
         self.scaler.load_state_dict(state["scaler"])
         self.skipped_in_a_row = state["skipped_in_a_row"]
+        if self.anchor is not None and "anchor" in state:
+            self.anchor.load(state["anchor"])
 
 
 def require_finite(what: str, values: Tensor) -> None:

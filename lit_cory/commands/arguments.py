@@ -9,7 +9,7 @@ import yaml
 from lit_cory.commands.load import run_folder_of
 from lit_cory.errors import UserError
 
-OF_A_CHECKPOINT = ("validate", "test", "export", "generate")
+OF_A_CHECKPOINT = ("validate", "test", "export", "generate", "front")
 
 FLAGS = ("--merge", "--greedy")
 
