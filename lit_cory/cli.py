@@ -34,7 +34,7 @@ from lit_cory.errors import UserError
 from lit_cory.evaluation import Tables
 from lit_cory.module import CoryLightningModule
 from lit_cory.preflight import check_checkpoint
-from lit_cory.results import answers_frame, summary_frame, write_results
+from lit_cory.results import answers_frame, summary_frame, write_answers, write_results
 from lit_cory.run_folder import make_run_folder, remove_if_empty
 from lit_cory.summary import print_answers, print_summary
 
@@ -268,6 +268,8 @@ class CoryCLI(LightningCLI):
             "data": self.datamodule.source,
         }
         write_results(self.run_folder, frame, answers_frame(model.held_out_queries, model.held_out), facts)
+        if before:
+            write_answers(self.run_folder / "answers_before.csv", answers_frame(model.held_out_queries, before))
         return frame
 
 

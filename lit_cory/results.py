@@ -157,8 +157,7 @@ def write_results(folder: Path, frame: pd.DataFrame, answers: pd.DataFrame, fact
         facts: what else the JSON file says of the run.
     """
     frame.to_csv(folder / "summary.csv", index=False)
-    # A bare carriage return in an answer would end its row, were it not quoted.
-    answers.to_csv(folder / "answers.csv", index=False, quoting=csv.QUOTE_NONNUMERIC)
+    write_answers(folder / "answers.csv", answers)
     found: dict[str, dict[str, Any]] = {}
     for row in frame.to_dict("records"):
         agent, metric = str(row.pop("agent")), str(row.pop("metric"))
@@ -166,3 +165,9 @@ def write_results(folder: Path, frame: pd.DataFrame, answers: pd.DataFrame, fact
             str(key): value if isinstance(value, int) or math.isfinite(value) else None for key, value in row.items()
         }
     (folder / "summary.json").write_text(json.dumps(facts | {"agents": found}, indent=1) + "\n")
+
+
+def write_answers(path: Path, answers: pd.DataFrame) -> None:
+    """Keep what :func:`answers_frame` made."""
+    # A bare carriage return in an answer would end its row, were it not quoted.
+    answers.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)

@@ -51,3 +51,14 @@ def test_each_overlay_says_how_to_use_it() -> None:
         assert path.read_text().startswith(
             f"# To be added to another configuration: fit --config configs/demo.yaml --config {place}\n"
         )
+
+
+def test_a_run_keeps_what_was_answered_before(place: Path, gpt2_base: Path) -> None:
+    options = [f"--{key}={value}" for key, value in (SIZE | {"model.base": gpt2_base}).items()]
+    assert main(["fit", "--config", str(CONFIGS / "demo.yaml"), *options]) == 0
+    before, after = (pd.read_csv(place / "run" / f"{name}.csv") for name in ("answers_before", "answers"))
+    assert before[["row", "agent", "query"]].equals(after[["row", "agent", "query"]])
+    assert before["ref_kl"].abs().max() < 1e-5
+    summary = pd.read_csv(place / "run" / "summary.csv").set_index(["agent", "metric"])["before"]
+    for agent, frame in before.groupby("agent"):
+        assert summary[agent, "score"] == pytest.approx(frame["score"].mean())

@@ -1,6 +1,7 @@
 """A picture of score against KL."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ def plot_front(frame: pd.DataFrame, path: Path) -> Path:
     for number, (agent, points) in enumerate(frame.groupby("agent", sort=False)):
         points = points.sort_values("scale")
         x, y = points["ref_kl"], points["score"]
-        errors = {
+        errors: dict[str, Any] = {
             f"{side}err": np.stack([points[name] - points[f"{name}_low"], points[f"{name}_high"] - points[name]])
             for side, name in (("x", "ref_kl"), ("y", "score"))
         }

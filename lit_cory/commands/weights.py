@@ -1,6 +1,7 @@
 """What agents have learnt, as tensors and models that plain transformers and peft load."""
 
 import copy
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,9 @@ def mean_policy(agents: Sequence[Policy], name: str, scale: float) -> Policy:
     config, tensors = mean_adapter([agent for agent in agents if isinstance(agent, SharedLoraPolicy)], scale)
     made: Any = first.lm.peft_config  # type: ignore[attr-defined]
     if name not in made:
-        inject_adapter_in_model(config, first.lm, adapter_name=name)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Already found a `peft_config`")  # which says that there are others
+            inject_adapter_in_model(config, first.lm, adapter_name=name)
     policy = SharedLoraPolicy(name, first.lm, first.tokenizer, first.temperature)
     for key, parameter in policy.lm_parameters().items():
         # In its place, since peft may have made it in the dtype of the base.

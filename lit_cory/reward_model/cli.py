@@ -3,6 +3,8 @@
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import lightning as L
@@ -90,12 +92,27 @@ class RewardCLI(LightningCLI):
             raise UserError(f"save_every_n_steps={config.save_every_n_steps}: must be at least 1")
         wanted = config.run_folder
         if config.ckpt_path is not None:
-            read_checkpoint(config.ckpt_path)
+            check_checkpoint(config.ckpt_path)
             wanted = wanted or str(run_folder_of(config.ckpt_path))
         file = str(config.config[0]) if config.config else None
         self.folder = make_run_folder(wanted, file or "reward", "fit", config.ckpt_path)
         if (self.folder / "model").exists():
             raise UserError(f"ckpt_path={config.ckpt_path}: that run is complete; its model is in {self.folder}/model")
+
+    def instantiate_classes(self) -> None:
+        """Make everything; where that fails, no run folder is left."""
+        with self.empty_folder_removed():
+            super().instantiate_classes()
+
+    @contextmanager
+    def empty_folder_removed(self) -> Iterator[None]:
+        """Take the run folder away again where nothing came of it."""
+        try:
+            yield
+        except BaseException:
+            if self.config.run_folder is None:
+                remove_if_empty(self.folder)
+            raise
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """Add checkpoints, random states and the display that fits the output."""
@@ -150,13 +167,16 @@ class RewardCLI(LightningCLI):
         print(f"Written to {folder}; to be paid by it: --model.task.reward {folder}")
 
 
+def check_checkpoint(path: str) -> None:
+    """Raise a UserError where ``path`` is no checkpoint of a reward model."""
+    saved = read_checkpoint(path)
+    names = saved.get("state_dict", {})
+    if "pytorch-lightning_version" not in saved or not all(name.startswith("classifier.") for name in names):
+        raise UserError(f"ckpt_path={path}: it is of no reward model; name one below the run folder of one")
+
+
 def train_reward_model(args: list[str]) -> None:
-    """Train as the arguments say; where nothing came of it, no run folder is left."""
-    cli: RewardCLI | None = None
-    try:
-        cli = RewardCLI(args)
+    """Train as the arguments say."""
+    cli = RewardCLI(args)
+    with cli.empty_folder_removed():
         cli.train()
-    except BaseException:
-        if cli is not None and cli.config.run_folder is None:
-            remove_if_empty(cli.folder)
-        raise

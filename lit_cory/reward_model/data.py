@@ -1,12 +1,13 @@
 """Reviews with their labels, in batches that each have a length of their own."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning as L
 import numpy as np
 import torch
+from torch.utils.data import Sampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -32,6 +33,33 @@ class Batch(NamedTuple):
 
     reviews: list[Review]
     limit: int
+
+
+class Onward(Sampler[int]):
+    """0, 1 ... n - 1, once. It is its own iterator, so that a second ``iter`` (the trainer makes several) goes on."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.drawn = n, 0
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if self.drawn == self.n:
+            raise StopIteration
+        self.drawn += 1
+        return self.drawn - 1
+
+    def state_dict(self) -> dict[str, int]:
+        """How many were drawn."""
+        return {"drawn": self.drawn}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on after those."""
+        self.drawn = state["drawn"]
 
 
 def encoder_source(name: str) -> str:
@@ -181,17 +209,18 @@ class LabelledReviews(L.LightningDataModule):
 
     def train_dataloader(self) -> StatefulDataLoader[Batch]:
         """Every epoch in one pass; the loader's state resumes in the middle of it."""
-        return self.loader(self.training_batches())
+        batches = self.training_batches()
+        return self.loader(batches, Onward(len(batches)))
 
     def test_dataloader(self) -> StatefulDataLoader[Batch]:
         """The reviews to test on, in the order of the source."""
         parts = range(0, len(self.test), self.test_batch_size)
-        return self.loader([Batch(self.test[i : i + self.test_batch_size], self.max_tokens) for i in parts])
+        return self.loader([Batch(self.test[i : i + self.test_batch_size], self.max_tokens) for i in parts], None)
 
-    def loader(self, batches: list[Batch]) -> StatefulDataLoader[Batch]:
+    def loader(self, batches: list[Batch], sampler: Sampler[int] | None) -> StatefulDataLoader[Batch]:
         """``batches`` as tensors, one after another."""
         own = torch.Generator().manual_seed(0)  # else each iterator draws from torch's global stream
-        return StatefulDataLoader(batches, batch_size=None, collate_fn=self.encode, generator=own)
+        return StatefulDataLoader(batches, batch_size=None, sampler=sampler, collate_fn=self.encode, generator=own)
 
     def encode(self, batch: Batch) -> dict[str, Any]:
         """What the classifier reads: token ids and mask [B, P], padded to the longest, and ``labels`` [B] int64."""

@@ -56,15 +56,15 @@ def test_scaled_and_merged_deltas_by_hand(kind: Any, gpt2_base: Path) -> None:
     with mean.model() as lm, torch.no_grad():
         got = lm.get_submodule(name)(x)
     if kind == "full":
-        start = agents[0].frozen.get_submodule(name)  # type: ignore[attr-defined, operator]
+        start: Any = agents[0].frozen.get_submodule(name)  # type: ignore[union-attr, operator]
         deltas = [before[i][f"{name}.weight"].double() - start.weight.double() for i in (0, 1)]
         shift = [before[i][f"{name}.bias"].double() - start.bias.double() for i in (0, 1)]
         expected = x.double() @ (start.weight.double() + 0.3 * sum(deltas)) + start.bias.double() + 0.3 * sum(shift)
     else:
-        base = agents[0].lm.get_submodule(f"{name}.base_layer")
+        base: Any = agents[0].lm.get_submodule(f"{name}.base_layer")
         factors = [(b[f"{name}.lora_B.weight"].double(), b[f"{name}.lora_A.weight"].double()) for b in before]
         delta = sum(2 * up @ down for up, down in factors)  # alpha / r = 8 / 4
-        expected = base(x).double() + 0.3 * x.double() @ delta.T  # type: ignore[union-attr]
+        expected = base(x).double() + 0.3 * x.double() @ delta.T
     torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=1e-5)
     for agent, weights in zip(agents, before, strict=True):
         assert all(torch.equal(p, weights[n]) for n, p in agent.lm_parameters().items()), "the agents stay as they are"
