@@ -110,7 +110,7 @@ def everyones_best(names: Sequence[str], tables: Tables) -> dict[str, dict[str, 
     each = [tables[name] for name in names if name in tables]
     if len(each) < 2:
         return {}
-    best = [np.max([table.score for table in samples], axis=0) for samples in zip(*each, strict=True)]
+    best = [np.max([table.score for table in samples], axis=0) for samples in zip(*each, strict=False)]
     return {BEST: {"score": [float(x) for x in np.mean(best, axis=0)]}}
 
 

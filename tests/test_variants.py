@@ -18,7 +18,8 @@ SIZE = {
     "model.rollouts": 2,
     "model.lora.r": 2,
     "model.lr": 0.01,
-    "model.response_tokens": "[3, 5]",
+    "model.response_tokens": "[6, 8]",
+    "model.task": "tests.agents.LetterTask",  # tiny models write no words that a sentiment could be read from
     "data.val_size": 4,
     "data.val_batch_size": 4,
     "trainer.accelerator": "cpu",

@@ -34,7 +34,7 @@ class StepLines(L.Callback):
     def on_train_batch_end(self, trainer: L.Trainer, *args: Any, **kwargs: Any) -> None:
         """Print steps done, the loss, and the time left."""
         del args, kwargs
-        done, total = trainer.global_step, int(trainer.estimated_stepping_batches)
+        done, total = trainer.global_step, trainer.datamodule.steps  # type: ignore[attr-defined]
         if done % max(1, total // 20) == 0 or done == total:
             left = (time.monotonic() - self.start) / (done - self.first) * (total - done) / 60
             loss = float(trainer.progress_bar_metrics["loss"])

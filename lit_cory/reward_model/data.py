@@ -1,5 +1,6 @@
 """Reviews with their labels, in batches that each have a length of their own."""
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -195,6 +196,11 @@ class LabelledReviews(L.LightningDataModule):
         count = len(reviews) if size is None else min(size, len(reviews))
         chosen = np.random.default_rng((stream, self.seed)).choice(len(reviews), count, replace=False)
         return [reviews[place] for place in sorted(chosen.tolist())]
+
+    @property
+    def steps(self) -> int:
+        """How many training batches there are, over all epochs."""
+        return self.epochs * math.ceil(len(self.train) / self.batch_size)
 
     def training_batches(self) -> list[Batch]:
         """The batches of all epochs in order, a function of the seed."""

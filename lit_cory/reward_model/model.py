@@ -55,8 +55,10 @@ class RewardModel(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """AdamW, its rate set at every step."""
+        datamodule = self.trainer.datamodule  # type: ignore[attr-defined]
         optimizer = torch.optim.AdamW(self.classifier.parameters(), lr=self.lr, weight_decay=self.weight_decay)
-        steps = int(self.trainer.estimated_stepping_batches)
+        # Not the trainer's own estimate, which makes the loader before a checkpoint can tell where it was.
+        steps = datamodule.steps
         schedule = get_scheduler("linear", optimizer, round(self.warmup * steps), steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

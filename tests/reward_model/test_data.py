@@ -28,6 +28,7 @@ def test_every_review_comes_once_a_pass_in_batches_of_one_length(tmp_path: Path,
     data = reviews(write_reviews(tmp_path), encoder, epochs=2, batch_size=48, min_tokens=4, max_tokens=6)
     batches = data.training_batches()
     assert [len(batch.reviews) for batch in batches] == [48, 48, 48, 16] * 2
+    assert data.steps == 8
     passes = [[r for batch in part for r in batch.reviews] for part in (batches[:4], batches[4:])]
     assert Counter(passes[0]) == Counter(passes[1]) == Counter(data.train)
     assert passes[0] != passes[1]
