@@ -102,6 +102,7 @@ class CoryCLI(LightningCLI):
             auto_configure_optimizers=False,
             parser_kwargs={
                 "prog": "lit-cory",
+                "epilog": "lit-cory reward trains a sentiment classifier to be paid by: see lit-cory reward --help",
                 "exit_on_error": False,
                 **{name: {"exit_on_error": False} for name in names},
             },
