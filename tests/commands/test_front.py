@@ -63,7 +63,7 @@ def test_scaled_and_merged_deltas_by_hand(kind: Any, gpt2_base: Path) -> None:
     else:
         base: Any = agents[0].lm.get_submodule(f"{name}.base_layer")
         factors = [(b[f"{name}.lora_B.weight"].double(), b[f"{name}.lora_A.weight"].double()) for b in before]
-        delta = sum(2 * up @ down for up, down in factors)  # alpha / r = 8 / 4
+        delta: Any = sum(2 * up @ down for up, down in factors)  # alpha / r = 8 / 4
         expected = base(x).double() + 0.3 * x.double() @ delta.T
     torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=1e-5)
     for agent, weights in zip(agents, before, strict=True):
