@@ -28,7 +28,9 @@ HELP = """usage: lit-cory COMMAND [options]       (or: python -m lit_cory COMMAN
   validate   evaluate the agents of a checkpoint on the held-out queries of training: --ckpt_path FILE
   test       the same on all that are held out
   generate   let the agents of a checkpoint answer
+  front      evaluate agents, and their mean, at several scales of what they learnt: --ckpt_path FILE
   export     write an agent as a folder that transformers and peft load
+  reward     train a sentiment classifier to be paid by
   sweep      runs over a grid of keys and seeds, a folder and a row each
   report     tables, curves and fronts of runs and sweeps
   bench      seconds per rollout by phase, and peak memory; --compare A.yaml B.yaml, --over KEY=[...]
@@ -75,12 +77,16 @@ def run(arguments: list[str]) -> None:
         variants.run(arguments)
         return
     from lit_cory.cli import CoryCLI
+    from lit_cory.reward_model.cli import train_reward_model
 
     for name in ("lightning.pytorch", "lightning.fabric"):  # which set their own level when they are imported
         logging.getLogger(name).setLevel(logging.WARNING)
     # The only word on a process that was ended because another one of its run died.
     logging.getLogger("lightning.fabric.strategies.launchers.subprocess_script").setLevel(logging.INFO)
-    CoryCLI(None if arguments == sys.argv[1:] else arguments)  # lightning warns of both
+    if arguments[0] == "reward":
+        train_reward_model(arguments[1:])
+    else:
+        CoryCLI(None if arguments == sys.argv[1:] else arguments)  # lightning warns of both
 
 
 def shown(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The command line: ``python -m lit_cory fit|validate|test|bench|export|generate``; every key in YAML or an option."""
+"""The command line: ``python -m lit_cory SUBCOMMAND``; every key in YAML or an option."""
 
 import itertools
 import sys
@@ -20,6 +20,7 @@ from lit_cory.analysis import plot_curves, read_run
 from lit_cory.callbacks import (
     CollapseWatch,
     CurveLayout,
+    ElasticReset,
     ProgressLines,
     RandomState,
     RepeatEvaluation,
@@ -39,7 +40,7 @@ from lit_cory.evaluation import Tables
 from lit_cory.guards import one_line_for, unusable
 from lit_cory.module import CoryLightningModule
 from lit_cory.preflight import check_checkpoint, check_processes, check_strategy
-from lit_cory.results import answers_frame, summary_frame, write_results
+from lit_cory.results import answers_frame, summary_frame, write_answers, write_results
 from lit_cory.run_folder import make_run_folder, remove_if_empty
 from lit_cory.run_logger import RunLogger
 from lit_cory.sharding import ShardedBase
@@ -110,8 +111,6 @@ class CoryCLI(LightningCLI):
             auto_configure_optimizers=False,
             parser_kwargs={
                 "prog": "lit-cory",
-                "epilog": "further commands, each with a --help of its own: sweep (runs over a grid and seeds, "
-                "resumable), report (tables, curves and fronts of runs)",
                 "exit_on_error": False,
                 **{name: {"exit_on_error": False} for name in names},
             },
@@ -122,7 +121,7 @@ class CoryCLI(LightningCLI):
     def subcommands() -> dict[str, set[str]]:
         """Training and the two evaluations, with the arguments that are not for the command line."""
         names = LightningCLI.subcommands()
-        own = {name: {"model", "datamodule"} for name in ("bench", "export", "generate")}
+        own = {name: {"model", "datamodule"} for name in ("bench", "export", "generate", "front")}
         return {name: names[name] for name in ("fit", "validate", "test")} | own
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
@@ -140,9 +139,10 @@ class CoryCLI(LightningCLI):
             type=str | None,
             default=None,
             help="Where the files go, new or empty; left out, the first free of runs/NAME/0, /1 ... for training, and "
-            "of validate/0, test/0 ... beside the checkpoint's folder for evaluation",
+            "of validate/0, test/0, front/0 ... beside the checkpoint's folder for evaluation",
         )
-        # In the order they act after a rollout: a checkpoint must hold the roles of the next one.
+        # In the order they act after a rollout: a checkpoint must hold the roles and weights of the next one.
+        parser.add_lightning_class_args(ElasticReset, "elastic_reset")
         parser.add_lightning_class_args(SampleTable, "samples")
         parser.add_lightning_class_args(RoleSwap, "exchange")
         parser.add_lightning_class_args(CollapseWatch, "collapse")
@@ -174,7 +174,7 @@ class CoryCLI(LightningCLI):
         if checkpoint is not None and not Path(checkpoint).is_file():
             raise UserError(f"ckpt_path={checkpoint}: no such file; name a checkpoint below a run folder")
         self.run_folder: Path | None = None
-        if self.subcommand in ("fit", "validate", "test"):
+        if self.subcommand in ("fit", "validate", "test", "front"):
             files = config.get("config") or []
             file = str(files[0]) if files else None
             # Only the first process of several writes.
@@ -222,6 +222,13 @@ class CoryCLI(LightningCLI):
         self.datamodule.setup("validate")
 
     before_test = before_validate
+
+    def before_front(self) -> None:
+        """Read the data, and keep the configuration, as no callback does it here."""
+        assert self.run_folder is not None
+        self.datamodule.setup("validate")
+        text = self._parser(self.subcommand).dump(self.config[self.subcommand], skip_none=False)
+        (self.run_folder / "config.yaml").write_text(text, encoding="utf-8")
 
     @contextmanager
     def empty_folder_removed(self) -> Iterator[None]:
@@ -299,6 +306,8 @@ class CoryCLI(LightningCLI):
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
             facts |= callback.facts() if isinstance(callback, RunCost) else {}
         write_results(self.run_folder, frame, answers_frame(model.held_out_queries, model.held_out), facts)
+        if before:
+            write_answers(self.run_folder / "answers_before.csv", answers_frame(model.held_out_queries, before))
         return frame
 
 

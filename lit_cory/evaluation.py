@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -48,6 +48,9 @@ class HeldOut:
         texts: the answers.
         correct, answer, given, ran_on: of the task's verdicts; empty for tasks without.
         ref_nll: nats, -log p_ref summed over the response; empty where ``ref_kl`` is.
+        logprob: nats, log-probability of the answer, its tokens summed; for observers alone, as the next.
+        logprob_alone: of the same answer, had the agent not read the earlier answers.
+        score_alone: the task's score of what the agent answers alone, from the same random stream.
     """
 
     score: list[float]
@@ -61,6 +64,9 @@ class HeldOut:
     given: list[str]
     ran_on: list[bool]
     ref_nll: list[float] = field(default_factory=list)
+    logprob: list[float] = field(default_factory=list)
+    logprob_alone: list[float] = field(default_factory=list)
+    score_alone: list[float] = field(default_factory=list)
 
     def __add__(self, other: "HeldOut") -> "HeldOut":
         """The queries of both, in order."""
@@ -173,8 +179,21 @@ class Evaluator:
                     responses = team.answers(queries, limit, greedy=greedy, order=range(len(names)))
                 for agent in range(1, len(names)):
                     name = named(f"{names[agent]} after {' and '.join(names[:agent])}", greedy)
-                    tables.setdefault(name, []).append(self.judge(agent, queries, responses[agent], greedy))
+                    alone = tables[named(names[agent], greedy)][-1]
+                    held_out = self.judge(agent, queries, responses[agent], greedy)
+                    held_out = self.observed(agent, queries, responses[agent], held_out, alone)
+                    tables.setdefault(name, []).append(held_out)
         return tables
+
+    def observed(
+        self, agent: int, queries: Sequence[Query], response: Response, own: HeldOut, alone: HeldOut
+    ) -> HeldOut:
+        """Add what an observer's answer comes to with and without the answers it has read."""
+        policy = self.team.policies[agent]
+        ids, mask = policy.encode(self.team.prompts(queries, []), response.tokens.shape[1])
+        unread = replace(response, prompt_ids=ids, prompt_mask=mask)
+        logprob, logprob_alone = (policy.score(r).logprobs.sum(dim=1).tolist() for r in (response, unread))
+        return replace(own, logprob=logprob, logprob_alone=logprob_alone, score_alone=alone.score)
 
     def stream(self, batch: int, sample: int) -> AbstractContextManager[None]:
         """The random stream of one sample of one batch."""

@@ -19,6 +19,9 @@ class KLSettings:
         horizon: responses in which the adaptive weight may change by its own size, at the limit of error of 0.2.
         estimator: of the KL per token: k1, k2, k3, abs, or full (over the whole vocabulary).
         placement: in the reward (right for k1) or as a term of the loss (right for k2, k3 and full).
+        anchor_decay: measure the penalty against a moving average of the agent itself, which begins at the reference
+            and is taken once a rollout, with this decay (an anchor of WARP, Rame et al. 2024, arXiv 2406.16768). null
+            is the reference itself. What is logged as ``ref_kl`` is against the reference always.
     """
 
     coef: float = 0.05
@@ -27,6 +30,7 @@ class KLSettings:
     horizon: int = 10_000
     estimator: ops.KLEstimator | Literal["full"] = "k1"
     placement: Literal["reward", "loss"] = "reward"
+    anchor_decay: float | None = None
 
     def warning(self) -> str | None:
         """Why this estimator in this place does not lower the KL as one would expect; None where it does."""

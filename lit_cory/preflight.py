@@ -93,6 +93,12 @@ def update_requirements(module: CoryLightningModule) -> list[Requirement]:
         (0 <= kl.coef < math.inf, "model.kl.coef", kl.coef, "0 or above, and finite"),
         (kl.target > 0, "model.kl.target", kl.target, "above 0"),
         (kl.horizon > 0, "model.kl.horizon", kl.horizon, "above 0"),
+        (
+            kl.anchor_decay is None or (0 <= kl.anchor_decay < 1 and kl.estimator != "full"),
+            "model.kl.anchor_decay",
+            kl.anchor_decay,
+            "0 or above and below 1, or null for the reference, and null with model.kl.estimator=full",
+        ),
         (update.epochs >= 1, "model.update.epochs", update.epochs, "at least 1"),
         (
             update.minibatch_size is None or update.minibatch_size >= 1,

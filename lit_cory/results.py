@@ -17,6 +17,9 @@ from lit_cory.types import Query
 VOTE = "all agents' vote"
 """Name of the table that holds the majority vote over what all agents answer alone."""
 
+BEST = "best of all agents"
+"""Name of the table that holds the best of what all agents answer alone, an agent an answer."""
+
 
 def figures(samples: Sequence[HeldOut], pass_at: Sequence[int], ways: Sequence[str]) -> dict[str, list[float]]:
     """Every metric of one table, an entry a query: means over its samples, where the metric isn't one of all samples.
@@ -76,7 +79,8 @@ def summary_frame(
     start, end_figures = (
         {name: figures(samples, pass_at, ways) for name, samples in tables.items()} for tables in (before, after)
     )
-    for table, found in (end_figures | everyones_vote(names, after)).items():
+    of_all = everyones_best(names, after) | everyones_vote(names, after) | effects(after)
+    for table, found in (end_figures | of_all).items():
         for metric, end in found.items():
             row: dict[str, object] = {"agent": table, "metric": metric, "queries": len(end)}
             parts = {"after": mean_interval(end)}
@@ -97,6 +101,38 @@ def everyones_vote(names: Sequence[str], tables: Tables) -> dict[str, dict[str, 
     if len(names) == 1 or len(pooled) < 3 or not pooled[0].correct:
         return {}
     return {VOTE: {"vote": vote(pooled)}}
+
+
+def everyones_best(names: Sequence[str], tables: Tables) -> dict[str, dict[str, list[float]]]:
+    """The highest of the agents' scores to each query, mean over the samples: a team as an ensemble.
+
+    It takes the task's score at the time of use, and as many answers as there are agents.
+    """
+    each = [tables[name] for name in names if name in tables]
+    if len(each) < 2:
+        return {}
+    best = [np.max([table.score for table in samples], axis=0) for samples in zip(*each, strict=False)]
+    return {BEST: {"score": [float(x) for x in np.mean(best, axis=0)]}}
+
+
+def effects(tables: Tables) -> dict[str, dict[str, list[float]]]:
+    """What reading the earlier answers does to each observer, an entry a query, mean over the samples.
+
+    ``score`` is what its answer gains over the one it gives alone; ``logprob`` is by how many nats the answer that it
+    gave is likelier for having read them, the pointwise information between the answers given the query.
+    """
+    found = {}
+    for name, samples in tables.items():
+        if samples[0].logprob_alone:
+            pairs = {"score": ("score", "score_alone"), "logprob": ("logprob", "logprob_alone")}
+            found[f"{name}: effect of reading"] = {
+                metric: [
+                    float(x)
+                    for x in np.mean([np.subtract(getattr(t, read), getattr(t, alone)) for t in samples], axis=0)
+                ]
+                for metric, (read, alone) in pairs.items()
+            }
+    return found
 
 
 def answers_frame(queries: Sequence[Query], tables: Tables) -> pd.DataFrame:
@@ -122,8 +158,7 @@ def write_results(folder: Path, frame: pd.DataFrame, answers: pd.DataFrame, fact
         facts: what else the JSON file says of the run.
     """
     frame.to_csv(folder / "summary.csv", index=False)
-    # A bare carriage return in an answer would end its row, were it not quoted.
-    answers.to_csv(folder / "answers.csv", index=False, quoting=csv.QUOTE_NONNUMERIC)
+    write_answers(folder / "answers.csv", answers)
     found: dict[str, dict[str, Any]] = {}
     for row in frame.to_dict("records"):
         agent, metric = str(row.pop("agent")), str(row.pop("metric"))
@@ -131,3 +166,9 @@ def write_results(folder: Path, frame: pd.DataFrame, answers: pd.DataFrame, fact
             str(key): value if isinstance(value, int) or math.isfinite(value) else None for key, value in row.items()
         }
     (folder / "summary.json").write_text(json.dumps(facts | {"agents": found}, indent=1) + "\n")
+
+
+def write_answers(path: Path, answers: pd.DataFrame) -> None:
+    """Keep what :func:`answers_frame` made."""
+    # A bare carriage return in an answer would end its row, were it not quoted.
+    answers.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)

@@ -1,6 +1,6 @@
 """One agent's update: from a rollout to a step of its own weights. It never samples, and knows no other agent."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from lit_cory import ops, ranks
 from lit_cory.algorithms import Algorithm
+from lit_cory.ema import Ema
 from lit_cory.kl_control import KLController, KLSettings, ScoreScaler, ScoreScaling
 from lit_cory.memory import release_freed_memory
 from lit_cory.policies import Policy
@@ -64,6 +65,7 @@ class AgentUpdate:
         self.algorithm = algorithm
         self.settings = settings
         self.kl = KLController(kl)
+        self.anchor = None if kl.anchor_decay is None else Ema(policy.lm_parameters(), kl.anchor_decay)
         self.scaler = ScoreScaler(scaling)
         self.skipped_in_a_row = 0
         self.pass_rows = 1
@@ -86,8 +88,11 @@ class AgentUpdate:
         with phase("reference"):
             reference = ReferenceScores.join([self.policy.reference_scores(response.rows(part)) for part in parts])
             reference = reference.rows(in_order)
+            anchor = reference
+            if self.anchor is not None:
+                anchor = self.anchor_scores(self.anchor, [response.rows(part) for part in parts]).rows(in_order)
         with phase("scoring"), torch.set_grad_enabled(self.one_pass(len(response))):
-            first = Scores.join([self.score(response.rows(part), reference.rows(part)) for part in parts])
+            first = Scores.join([self.score(response.rows(part), anchor.rows(part)) for part in parts])
             first = first.rows(in_order)
         old = first.detach()
         ref_kl = ranks.gather((old.logprobs - reference.logprobs).sum(dim=1))
@@ -95,20 +100,29 @@ class AgentUpdate:
             "ref_kl": ref_kl.mean().item(),
             "kl_coef": self.kl.coef,
             "lr": optimizer.param_groups[0]["lr"],
-            "kl_penalty": ranks.gather(self.kl_per_token(old, reference).sum(dim=1)).mean().item(),
+            "kl_penalty": ranks.gather(self.kl_per_token(old, anchor).sum(dim=1)).mean().item(),
             "entropy": ranks.gather(old.entropy[response.mask]).mean().item(),
             "value": ranks.gather(old.values[response.mask]).mean().item(),
         }
         skipped = None
         try:
-            scalars |= self.learn(self.experience(rollout, old, reference), first, optimizer, backward)
+            scalars |= self.learn(self.experience(rollout, old, anchor), first, optimizer, backward)
             self.kl.update(scalars["ref_kl"], len(ref_kl))
+            if self.anchor is not None:
+                self.anchor.update()
             self.skipped_in_a_row = 0
         except NonFiniteError as error:
             optimizer.zero_grad()
             skipped = str(error)
             self.skipped_in_a_row += 1
         return UpdateStats(scalars | {"skipped": float(skipped is not None)}, skipped)
+
+    @torch.no_grad()
+    def anchor_scores(self, anchor: Ema, parts: Sequence[Response]) -> ReferenceScores:
+        """The anchor's log-probs of answers given, in place of the reference's; its hidden states aren't needed."""
+        with anchor.exchanged():
+            logprobs = torch.cat([self.policy.score(part).logprobs for part in parts])
+        return ReferenceScores(logprobs, logprobs.new_empty(*logprobs.shape, 0))
 
     def passes(self, index: Tensor, response: Response) -> tuple[Tensor, ...]:
         """The rows ``index`` [n] of each forward pass; where there are several, rows of like length go together."""
@@ -131,7 +145,7 @@ class AgentUpdate:
         return self.policy.score(response, reference if self.kl.settings.estimator == "full" else None)
 
     def kl_per_token(self, scores: Scores, reference: ReferenceScores) -> Tensor:
-        """KL to the reference [B, T] by the chosen estimator."""
+        """KL to the reference, or the anchor in its place, [B, T] by the chosen estimator."""
         estimator = self.kl.settings.estimator
         if estimator == "full":
             assert scores.full_kl is not None
@@ -239,13 +253,15 @@ class AgentUpdate:
             "kl": self.kl.state_dict(),
             "scaler": self.scaler.state_dict(),
             "skipped_in_a_row": self.skipped_in_a_row,
-        }
+        } | ({} if self.anchor is None else {"anchor": self.anchor.average})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self.kl.load_state_dict(state["kl"])
         self.scaler.load_state_dict(state["scaler"])
         self.skipped_in_a_row = state["skipped_in_a_row"]
+        if self.anchor is not None and "anchor" in state:
+            self.anchor.load(state["anchor"])
 
 
 def require_finite(what: str, values: Tensor) -> None:

@@ -3,6 +3,7 @@
 from lit_cory.callbacks.checkpoint import RolloutCheckpoint
 from lit_cory.callbacks.collapse import CollapseWatch
 from lit_cory.callbacks.cost import RunCost
+from lit_cory.callbacks.elastic_reset import ElasticReset
 from lit_cory.callbacks.layout import CurveLayout
 from lit_cory.callbacks.progress import ProgressLines, RolloutProgressBar
 from lit_cory.callbacks.random_state import RandomState
@@ -14,6 +15,7 @@ from lit_cory.callbacks.stop_on_signal import StopOnSignal
 __all__ = [
     "CollapseWatch",
     "CurveLayout",
+    "ElasticReset",
     "ProgressLines",
     "RandomState",
     "RepeatEvaluation",

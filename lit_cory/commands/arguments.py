@@ -11,7 +11,7 @@ from lit_cory.commands.load import run_folder_of
 from lit_cory.errors import UserError
 from lit_cory.run_folder import last_config
 
-OF_A_CHECKPOINT = ("validate", "test", "export", "generate")
+OF_A_CHECKPOINT = ("validate", "test", "export", "generate", "front")
 
 MOST_BYTES, MOST_DEEP = 2**20, 50
 """Of a configuration."""

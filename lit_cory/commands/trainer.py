@@ -1,8 +1,10 @@
 """Lightning's trainer with the commands as methods, as the command line makes a subcommand of each."""
 
+from pathlib import Path
+
 import lightning as L
 
-from lit_cory.commands import bench, export, generate
+from lit_cory.commands import bench, export, front, generate
 from lit_cory.data import QueryDataModule
 from lit_cory.errors import UserError
 from lit_cory.module import CoryLightningModule
@@ -81,6 +83,25 @@ class CoryTrainer(L.Trainer):
         del datamodule
         device = self.strategy.root_device
         generate.generate(model, needed(ckpt_path), device, agent, prompt, file, out, greedy, seed, new_tokens)
+
+    def front(
+        self,
+        model: CoryLightningModule,
+        datamodule: QueryDataModule,
+        ckpt_path: str | None = None,
+        scales: tuple[float, ...] = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3),
+    ) -> None:
+        """Trade score against KL without training: evaluate the agents of a checkpoint at scales of what they learnt.
+
+        Args:
+            model: the module.
+            datamodule: its held-out queries are asked.
+            ckpt_path: the checkpoint; its run's configuration is used where no other is given.
+            scales: what is learnt is multiplied by each; 0 is the reference, 1 the agent.
+        """
+        front.front(
+            model, datamodule, needed(ckpt_path), self.strategy.root_device, scales, Path(self.default_root_dir)
+        )
 
 
 def needed(ckpt_path: str | None) -> str:

@@ -1,16 +1,17 @@
 """What agents have learnt, as tensors and models that plain transformers and peft load."""
 
 import copy
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel
+from peft import LoraConfig, PeftModel, inject_adapter_in_model
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
-from lit_cory.policies import FullPolicy, PolicySettings, SharedLoraPolicy
+from lit_cory.policies import FullPolicy, Policy, PolicySettings, SharedLoraPolicy
 from lit_cory.policies.loading import DTYPES, load_model, resolve_base
 from lit_cory.policies.quirks import without_bars
 
@@ -49,6 +50,31 @@ def mean_copy(agents: Sequence[FullPolicy], scale: float, dtype: str) -> PreTrai
         base.copy_(torch.lerp(base, mean, scale))
     model.to(DTYPES[dtype])
     return model  # type: ignore[no-any-return]
+
+
+def mean_policy(agents: Sequence[Policy], name: str, scale: float) -> Policy:
+    """An agent ``name`` that has learnt ``scale`` times the mean of what ``agents``, of one base, have learnt.
+
+    It shares their base: at scale 0 it is the reference, and one agent at scale 1 is that agent. The value head is
+    fresh. An adapter of that name and rank that is there already is written over; theirs stay as they are.
+    """
+    first = agents[0]
+    if isinstance(first, FullPolicy):
+        copies = [agent for agent in agents if isinstance(agent, FullPolicy)]
+        lm = mean_copy(copies, scale, "float32")
+        return FullPolicy(name, lm, first.frozen, first.tokenizer, first.temperature)
+    config, tensors = mean_adapter([agent for agent in agents if isinstance(agent, SharedLoraPolicy)], scale)
+    made: Any = first.lm.peft_config  # type: ignore[attr-defined]
+    if name not in made:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Already found a `peft_config`")  # which says that there are others
+            inject_adapter_in_model(config, first.lm, adapter_name=name)
+    policy = SharedLoraPolicy(name, first.lm, first.tokenizer, first.temperature)
+    for key, parameter in policy.lm_parameters().items():
+        # In its place, since peft may have made it in the dtype of the base.
+        parameter.data = tensors[f"base_model.model.{key}"].to(first.device)
+        parameter.requires_grad_(False)
+    return policy
 
 
 def merged_base(

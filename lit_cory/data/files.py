@@ -55,8 +55,8 @@ def part_files(folder: Path, part: str) -> list[Path]:
     return found
 
 
-def read_files(files: Iterable[Path], columns: Columns) -> Iterator[Row]:
-    """The rows of ``files`` in order. "NA", "null" and "007" stay text.
+def read_files(files: Iterable[Path], columns: Columns, numbers: str | None = None) -> Iterator[Row]:
+    """The rows of ``files`` in order. "NA", "null" and "007" stay text; so do the whole numbers of the key ``numbers``.
 
     Raises:
         UserError: an unknown kind of file, one that can't be read, a missing column, a cell that isn't text.
@@ -64,10 +64,12 @@ def read_files(files: Iterable[Path], columns: Columns) -> Iterator[Row]:
     for path in files:
         if path.suffix not in READERS:
             raise UserError(f"data.source={path}: a file must be one of {_KINDS}, .txt; convert it")
-        yield from _rows(_batches(path, columns), str(path), columns)
+        yield from _rows(_batches(path, columns), str(path), columns, numbers)
 
 
-def read_hub(name: str, part: str, columns: Columns, subset: str | None = None) -> Iterator[Row]:
+def read_hub(
+    name: str, part: str, columns: Columns, subset: str | None = None, numbers: str | None = None
+) -> Iterator[Row]:
     """The rows of one part ("train", "test") of a data set on the hub, of one of its subsets where it has several.
 
     Raises:
@@ -83,7 +85,7 @@ def read_hub(name: str, part: str, columns: Columns, subset: str | None = None) 
         raise UserError(
             f"data.source={name}: it can't be fetched ({_line(error)}); name another, or {_LOCAL}"
         ) from error
-    yield from _rows(data.iter(1000), name, columns)
+    yield from _rows(data.iter(1000), name, columns, numbers)
 
 
 def read_text(path: Path) -> str:
@@ -113,14 +115,17 @@ def _batches(path: Path, columns: Columns) -> Iterator[dict[str, list[Any]]]:
         raise UserError(f"data.source: {path} can't be read as {path.suffix[1:]} ({_line(error)}); mend it") from error
 
 
-def _rows(batches: Iterable[dict[str, list[Any]]], source: str, columns: Columns) -> Iterator[Row]:
-    """Batches of columns as rows, each cell checked to be text or None."""
+def _rows(batches: Iterable[dict[str, list[Any]]], source: str, columns: Columns, numbers: str | None) -> Iterator[Row]:
+    """Batches of columns as rows, each cell checked to be text or None; whole numbers of one column become text."""
     number = 0
     for batch in batches:
         for key, column in columns.items():
             if column not in batch:
                 there = ", ".join(sorted(batch))
                 raise UserError(f"{key}={column}: {source} has no such column; name one of those it has ({there})")
+        if numbers is not None:
+            cells = batch[columns[numbers]]
+            batch = batch | {columns[numbers]: [str(cell) if type(cell) is int else cell for cell in cells]}
         for row in zip(*(batch[column] for column in columns.values()), strict=True):
             for (key, column), cell in zip(columns.items(), row, strict=True):
                 if not isinstance(cell, str | None):

