@@ -70,12 +70,13 @@ def bench(module: CoryLightningModule, datamodule: QueryDataModule, repeat: int)
         if name.startswith("time/")
     }
     base = next(module.agents()[0].lm.parameters())
+    peak = peak_megabytes()  # before the floor's own tensors
     return {
         "seconds": seconds,
         "rollouts": repeat,
         "roles": {role_name(role): role_figures(role, own, seconds, rows) for role, own in by_role.items()},
         "floor": floor(module, by_role, rows, seconds["rollout"]),
-        "peak_mb": peak_megabytes(),
+        "peak_mb": peak,
         "agents": len(module.agent_names),
         "dtype": str(base.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
