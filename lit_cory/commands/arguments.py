@@ -88,7 +88,8 @@ def of_run(given: list[str], typed: list[str]) -> list[str]:
     config = last_config(run)
     if not given and config is None:
         raise UserError(
-            f"ckpt_path={checkpoint}: there is no {run / 'config.yaml'}; give the run's configuration with --config"
+            f"ckpt_path={checkpoint}: there is no {run / 'config.yaml'}; "
+            "give the configuration of the run with --config"
         )
     given = given or ["--config", str(config)]
     # The folder that training wrote to, named in its configuration, stays as it is: an evaluation's files go elsewhere.
