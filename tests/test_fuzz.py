@@ -156,7 +156,7 @@ def test_odd_configurations(data: st.DataObject, run: Path, place: Path) -> None
 
 
 BOMBS = {
-    "growing": "a: &a [x, x, x]\nb: &b [*a, *a, *a]\nmodel: *b\n",
+    "growing": "a: &a [x, x]\nb: &b [*a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b]\nmodel: *c\n",
     "code": "model: !!python/object/apply:os.system ['touch executed']\n",
     "deep": "model: " + "[" * 5000 + "]" * 5000,
     "large": "model: " + "x" * 2**21,

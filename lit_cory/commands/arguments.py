@@ -13,8 +13,8 @@ from lit_cory.run_folder import last_config
 
 OF_A_CHECKPOINT = ("validate", "test", "export", "generate", "front")
 
-MOST_BYTES, MOST_DEEP = 2**20, 50
-"""Of a configuration."""
+MOST_BYTES, MOST_DEEP, MOST_ALIASES = 2**20, 50, 10
+"""Of a configuration. So few aliases make it at most some forty times as large."""
 
 FLAGS = ("--merge", "--greedy")
 
@@ -49,17 +49,18 @@ def check_config(file: Path) -> None:
     """Refuse a configuration that would take gigabytes or hours to read; what else is wrong shows when it is parsed.
 
     Raises:
-        UserError: for more than ``MOST_BYTES``, deep nesting, or an alias (``*name``), which multiplies what is read.
+        UserError: for more than ``MOST_BYTES``, deep nesting, or many aliases (``*name``), which multiply.
     """
     if not file.is_file():
         return
     if file.stat().st_size > MOST_BYTES:
         raise UserError(f"config={file}: holds more than {MOST_BYTES} bytes; give a configuration")
-    depth = 0
+    depth = aliases = 0
     try:
         for event in yaml.parse(file.read_bytes()):
-            if isinstance(event, yaml.AliasEvent):
-                raise UserError(f"config={file}: it refers to another part by *{event.anchor}; write that part out")
+            aliases += isinstance(event, yaml.AliasEvent)
+            if aliases > MOST_ALIASES:
+                raise UserError(f"config={file}: more than {MOST_ALIASES} aliases (*name); write those parts out")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MOST_DEEP:
                 raise UserError(f"config={file}: nested more than {MOST_DEEP} deep; give a configuration")
@@ -89,7 +90,8 @@ def of_run(given: list[str], typed: list[str]) -> list[str]:
     config = last_config(run)
     if not given and config is None:
         raise UserError(
-            f"ckpt_path={checkpoint}: there is no {run / 'config.yaml'}; give the run's configuration with --config"
+            f"ckpt_path={checkpoint}: there is no {run / 'config.yaml'}; "
+            "give the configuration of the run with --config"
         )
     given = given or ["--config", str(config)]
     # The folder that training wrote to, named in its configuration, stays as it is: an evaluation's files go elsewhere.
