@@ -96,8 +96,7 @@ def test_a_sweep_goes_on_where_it_was_stopped_and_past_what_fails(
 def test_signals_interrupt_a_sweep_and_then_mean_what_they_did(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt), terminated_as_interrupted():
-        os.kill(os.getpid(), number)
-        time.sleep(5)
+        signal.raise_signal(number)
     assert signal.getsignal(number) is before
 
 
