@@ -203,12 +203,14 @@ class Sweep:
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """Take SIGTERM as Ctrl-C inside the block, so that no run is left behind."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Let SIGTERM raise KeyboardInterrupt inside the block as Ctrl-C does, so that no run is left behind."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in signals]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
 def bar() -> Progress:

@@ -16,7 +16,7 @@ import yaml
 from lit_cory.__main__ import main
 from lit_cory.analysis.runs import CHANGING, put, read_table, run_row, write_table
 from lit_cory.commands.cells import Cell, read_grid
-from lit_cory.commands.sweep import Sweep
+from lit_cory.commands.sweep import Sweep, terminated_as_interrupted
 from lit_cory.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +90,14 @@ def test_a_sweep_goes_on_where_it_was_stopped_and_past_what_fails(
     assert len(Path("one/commands.txt").read_text().splitlines()) == 2
     assert main(["report", "one", "--out", "page"]) == 0
     assert "python -m lit_cory sweep --config tiny.yaml" in Path("page/index.md").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_interrupt_a_sweep_and_then_mean_what_they_did(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), terminated_as_interrupted():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
 
 
 def test_rows_outlive_folders_and_learn_new_keys(small_runs: Path, tmp_path: Path) -> None:
