@@ -30,7 +30,7 @@ types: $(STAMP)  ## mypy, strict
 	$(BIN)/mypy
 
 unit: $(STAMP)  ## the tests alone
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 torture: $(STAMP)  ## kills, signals, 2,000 rollouts and fuzzing at length (an hour or more; a full disk needs root)
 	$(BIN)/python -m pytest -s -m torture tests/torture
