@@ -5,8 +5,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test may wait for a model hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Several workers, each with several threads, would slow each other down many times over.
-THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
-os.environ["OMP_NUM_THREADS"] = str(THREADS)
+os.environ["OMP_NUM_THREADS"] = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from lit_cory.__main__ import main
 from tests.pair import Pair, two_processes
 from tests.tiny import make_base
 
-torch.set_num_threads(THREADS)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
