@@ -1,6 +1,5 @@
 """The command line: ``python -m lit_cory SUBCOMMAND``; every key in YAML or an option."""
 
-import itertools
 import sys
 from argparse import SUPPRESS
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import lightning as L
 import pandas as pd
 import yaml
 from jsonargparse import Namespace
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning_utilities.core.rank_zero import rank_zero_only
 
@@ -29,6 +28,7 @@ from lit_cory.callbacks import (
     RolloutProgressBar,
     RunCost,
     SampleTable,
+    SaveRunConfig,
     StopOnSignal,
 )
 from lit_cory.checkpoint_file import read_checkpoint
@@ -45,51 +45,8 @@ from lit_cory.run_folder import make_run_folder, remove_if_empty
 from lit_cory.run_logger import RunLogger
 from lit_cory.sharding import ShardedBase
 from lit_cory.summary import print_answers, print_summary
+from lit_cory.trainer_keys import TRAINER_DEFAULTS, check_trainer_keys
 from lit_cory.types import one_line
-
-# A run is one epoch of the trainer, as many batches long as there are rollouts; all of the trainer's counts of batches
-# are counts of rollouts. The sanity check is the held-out evaluation before training, so it takes all batches.
-TRAINER_DEFAULTS: dict[str, Any] = {
-    "max_epochs": 1,
-    "devices": 1,
-    "log_every_n_steps": 1,
-    "num_sanity_val_steps": -1,
-    "check_val_every_n_epoch": None,
-    "val_check_interval": 20,
-    "enable_checkpointing": False,
-    "enable_model_summary": False,
-    "use_distributed_sampler": False,
-}
-
-# Keys of the trainer that would be ignored or misread here, and what to use. They keep their defaults.
-REFUSED = {
-    "limit_train_batches": "model.rollouts",
-    "max_epochs": "model.rollouts (a run is one epoch)",
-    "gradient_clip_val": "model.update.max_grad_norm",
-    "gradient_clip_algorithm": "model.update.max_grad_norm",
-    "max_steps": "model.rollouts (the trainer's steps are optimizer steps, several to a rollout)",
-    "min_steps": "model.rollouts",
-    "max_time": "model.rollouts",
-    "default_root_dir": "run_folder",
-    "precision": "model.dtype",
-    "fast_dev_run": "model.rollouts and data.val_size",
-    "overfit_batches": "model.rollouts and data.val_size",
-    "limit_val_batches": "data.val_size",
-    "limit_test_batches": "data.val_size and validate",
-    "use_distributed_sampler": "its default: a batch is dealt among all processes",
-}
-
-
-class SaveRunConfig(SaveConfigCallback):
-    """Save the effective configuration of runs and evaluations; a resumed run's beside its earlier ones."""
-
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Save before any work, under the first free name."""
-        folder = Path(str(trainer.log_dir))
-        names = itertools.chain(["config.yaml"], (f"config-{number}.yaml" for number in itertools.count(1)))
-        if not self.already_saved:
-            self.config_filename = next(name for name in names if not (folder / name).exists())
-        super().setup(trainer, pl_module, stage)
 
 
 class CoryCLI(LightningCLI):
@@ -163,12 +120,7 @@ class CoryCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Refuse trainer keys that would mislead; make the run folder before any long work."""
         config = self.config[self.subcommand]
-        for key, use in REFUSED.items():
-            if config.trainer[key] != self._parser(self.subcommand).get_default(f"trainer.{key}"):
-                raise UserError(f"trainer.{key} has no place here; use {use}")
-        if config.trainer.num_sanity_val_steps not in (-1, 0):
-            steps = config.trainer.num_sanity_val_steps
-            raise UserError(f"trainer.num_sanity_val_steps={steps}: must be -1, to measure the start, or 0")
+        check_trainer_keys(config.trainer, lambda key: self._parser(self.subcommand).get_default(f"trainer.{key}"))
         check_strategy(config.trainer.strategy)
         checkpoint = config.get("ckpt_path")
         if checkpoint is not None and not Path(checkpoint).is_file():

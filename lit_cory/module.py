@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from typing import Any, Literal
 
 import lightning as L
@@ -14,17 +13,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import get_scheduler
 
-from lit_cory import ranks
+from lit_cory import ranks, saved_state
 from lit_cory.algorithms import PPO, Algorithm
-from lit_cory.checkpoint_check import check_moments
 from lit_cory.data import QueryDataModule
 from lit_cory.errors import UserError
-from lit_cory.evaluation import EvaluationSettings, Evaluator, HeldOut, Tables, joined, means
+from lit_cory.evaluation import EvaluationSettings, Evaluator, Tables, joined, means
 from lit_cory.guards import located
 from lit_cory.kl_control import KLSettings, ScoreScaling
 from lit_cory.policies import LoraSettings, Policy, PolicySettings, build_policies
 from lit_cory.policies.quantization import Quantization
-from lit_cory.preflight import CHECKPOINT_FORMAT, check_checkpoint, check_settings, check_with_data
+from lit_cory.preflight import check_settings, check_with_data
 from lit_cory.rollout_stats import rollout_scalars
 from lit_cory.sharding import shard_blocks
 from lit_cory.tasks import SentimentTask, Task
@@ -269,17 +267,7 @@ class CoryLightningModule(L.LightningModule):
             UserError: where names or shapes differ from this model's; nothing is loaded then.
         """
         del strict, assign
-        own = self.state_dict()
-        shapes, saved = ({n: tuple(t.shape) for n, t in d.items()} for d in (own, state_dict))
-        odd = sorted(n for n in shapes.keys() | saved.keys() if shapes.get(n) != saved.get(n))
-        if odd:
-            raise UserError(
-                f"the checkpoint does not fit this model ({len(odd)} tensors differ, {odd[0]} among them); "
-                "give it the base, agents, policy and lora that it was trained with"
-            )
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(state_dict[name])
+        saved_state.copy_weights(self.state_dict(), state_dict)
 
     def start(self) -> Tables:
         """What the agents answered before training; empty where it was to other queries than the last evaluation's."""
@@ -287,32 +275,11 @@ class CoryLightningModule(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the state of controllers, roles and the held-out tables from before training."""
-        checkpoint["cory"] = {
-            "format": CHECKPOINT_FORMAT,
-            "bases": self.bases(),
-            "policies": asdict(self.policy_settings),
-            "rollouts_done": self.rollouts_done,
-            "order": list(self.team.order),
-            "updates": [update.state_dict() for update in self.updates],
-            "before": {name: [vars(table) for table in samples] for name, samples in self.before.items()},
-            "before_texts": self.before_texts,
-        }
+        saved_state.add(self, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take back what :meth:`on_save_checkpoint` saved; a learning rate that was changed since then holds."""
-        check_checkpoint(self, checkpoint)
-        check_moments(checkpoint, self.agents())
-        saved = checkpoint["cory"]
-        self.rollouts_done = saved["rollouts_done"]
-        self.team.order[:] = saved["order"]
-        for update, state in zip(self.updates, saved["updates"], strict=True):
-            update.load_state_dict(state)
-        self.before = {name: [HeldOut(**table) for table in samples] for name, samples in saved["before"].items()}
-        self.before_texts = saved["before_texts"]
-        if self.rollouts_done < self.rollouts:  # a run that was complete can be made longer
-            checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False
-        for schedule in checkpoint["lr_schedulers"]:
-            schedule["base_lrs"] = [self.lr for _ in schedule["base_lrs"]]
+        saved_state.take_back(self, checkpoint)
 
 
 def as_list(one_or_many: Any) -> list[Any]:

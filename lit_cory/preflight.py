@@ -18,7 +18,7 @@ from lit_cory.types import Query
 if TYPE_CHECKING:
     from lit_cory.module import CoryLightningModule
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 """Raised whenever what a checkpoint holds changes."""
 
 MOST_AGENTS, MOST_RANK = 64, 4096

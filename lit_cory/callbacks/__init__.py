@@ -10,6 +10,7 @@ from lit_cory.callbacks.random_state import RandomState
 from lit_cory.callbacks.repeat_evaluation import RepeatEvaluation
 from lit_cory.callbacks.role_swap import RoleSwap
 from lit_cory.callbacks.samples import SampleTable
+from lit_cory.callbacks.save_config import SaveRunConfig
 from lit_cory.callbacks.stop_on_signal import StopOnSignal
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "RolloutProgressBar",
     "RunCost",
     "SampleTable",
+    "SaveRunConfig",
     "StopOnSignal",
 ]

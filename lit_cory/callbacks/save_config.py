@@ -1,0 +1,19 @@
+"""The effective configuration, beside what it led to."""
+
+import itertools
+from pathlib import Path
+
+import lightning as L
+from lightning.pytorch.cli import SaveConfigCallback
+
+
+class SaveRunConfig(SaveConfigCallback):
+    """Save the effective configuration of runs and evaluations; a resumed run's beside its earlier ones."""
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Save before any work, under the first free name."""
+        folder = Path(str(trainer.log_dir))
+        names = itertools.chain(["config.yaml"], (f"config-{number}.yaml" for number in itertools.count(1)))
+        if not self.already_saved:
+            self.config_filename = next(name for name in names if not (folder / name).exists())
+        super().setup(trainer, pl_module, stage)
