@@ -36,7 +36,16 @@ def one_line_for(what: str) -> Iterator[None]:
     except (UserError, ArgumentError):
         raise
     except Exception as error:
-        raise UserError(f"{what} {unusable(error)}; mend the key that this is about") from error
+        told = next((cause for cause in causes(error) if isinstance(cause, UserError)), None)
+        raise told or UserError(f"{what} {unusable(error)}; mend the key that this is about") from error
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """What led to an error, the nearest first: parsers put what a class raises behind an error of their own."""
+    cause = error.__cause__
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 def unusable(error: Exception) -> str:

@@ -187,7 +187,9 @@ def test_real_word_problems_from_the_command_line(
     printed = capsys.readouterr().out
     found = json.loads((place / "run" / "test" / "0" / "summary.json").read_text())["agents"]
     after = {"agent_1 after agent_0", "agent_1 after agent_0 greedy"}
-    assert set(found) == {"agent_0", "agent_1", "agent_0 greedy", "agent_1 greedy", "all agents' vote"} | after
+    after |= {f"{name}: effect of reading" for name in after}
+    alone = {"agent_0", "agent_1", "agent_0 greedy", "agent_1 greedy"}
+    assert set(found) == alone | after | {"all agents' vote", "best of all agents"}
     for metric in ("accuracy", "pass@2", "vote", "cut_off", "length", "given: marker", "given: bare", "ran_on"):
         assert found["agent_0"][metric]["queries"] == 12
     assert found["agent_0"]["pass@2"]["after"] >= found["agent_0"]["accuracy"]["after"]
@@ -211,7 +213,9 @@ def test_configs_of_cory_and_ppo_differ_in_the_team_only(job: str) -> None:
     }
 
 
-@pytest.mark.parametrize("config", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "config", sorted(set(CONFIGS.glob("*.yaml")) - {CONFIGS / "imdb_reward.yaml"}), ids=lambda path: path.stem
+)
 def test_every_config_parses_and_feeds_back(place: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["fit", "--config", str(config), "--print_config"])
@@ -237,6 +241,7 @@ def test_every_algorithm_trains_a_team(place: Path, gpt2_base: Path, config: Pat
 
 REFUSALS: dict[str, tuple[str, str]] = {
     "unknown key": ("--model.learnig_rate=1", r"learnig_rate"),
+    "no queries": ("--data.batch_size=0", r"error: data\.batch_size=0: must be at least 1"),
     "wrong type": ("--model.rollouts=many", r"model\.rollouts"),
     "dtype of full copies": ("--model.policy=full --model.dtype=bfloat16", r"model\.dtype=bfloat16: .*float32"),
     "no filter of tokens": ("--model.top_k=5", r"top_k"),
