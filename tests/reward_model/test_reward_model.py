@@ -126,3 +126,11 @@ def test_a_complete_run_is_not_written_over(place: Path, capfd: pytest.CaptureFi
     assert main(["reward", *options(ckpt_path="run/checkpoints/last.ckpt")]) == 2
     assert "that run is complete" in capfd.readouterr().err
     assert (place / "run" / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_the_shipped_configuration_parses(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = Path(__file__).resolve().parents[2] / "configs" / "imdb_reward.yaml"
+    with pytest.raises(SystemExit) as stop:
+        main(["reward", "--config", str(config), "--print_config"])
+    assert stop.value.code in (0, None)
+    assert "base: bundled:minilm-l6" in capsys.readouterr().out
