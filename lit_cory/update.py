@@ -194,6 +194,7 @@ class AgentUpdate:
                     break
                 history[-1]["grad_norm"] = self.step(optimizer)
                 steps += 1
+        optimizer.zero_grad()  # nothing is held while other agents learn
         means = {name: fmean(entry[name] for entry in history if name in entry) for name in history[0]}
         return means | {"steps": float(steps)}
 
