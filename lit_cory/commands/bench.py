@@ -49,6 +49,7 @@ def bench(module: CoryLightningModule, datamodule: QueryDataModule, repeat: int)
     kept = Kept()
     trainer = L.Trainer(
         max_epochs=1,
+        devices=1,
         limit_train_batches=repeat + 1,
         limit_val_batches=0,
         logger=kept,
