@@ -11,9 +11,11 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from lightning.pytorch.cli import LightningArgumentParser
 
 from lit_cory.__main__ import main
 from lit_cory.analysis import read_scalars
+from lit_cory.errors import Interrupted
 from tests.test_cli import place, tiny
 
 __all__ = ["place"]
@@ -128,3 +130,23 @@ def test_what_is_typed_wins_and_is_reported(place: Path, gpt2_base: Path, capsys
     summary = pd.read_csv(place / "more" / "summary.csv")
     assert summary["queries"].tolist()[0] == 5
     assert "gain" not in summary, "the start was measured on other queries"
+
+
+def test_a_configuration_that_a_signal_cuts_off_is_none(
+    place: Path, gpt2_base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = options(gpt2_base, model__rollouts=3)
+    with monkeypatch.context() as patch:
+        stop_after(2, patch)
+        with pytest.raises(StopError):
+            main(["fit", *given, "--run_folder=run"])
+
+    def cut_off(self: LightningArgumentParser, config: Any, path: str, **more: Any) -> None:
+        Path(path).write_text("")
+        raise Interrupted(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LightningArgumentParser, "save", cut_off)
+        assert main(["fit", "--resume", "run"]) == 128 + signal.SIGTERM
+    assert main(["fit", "--resume", "run"]) == 0
+    assert {path.name for path in (place / "run").glob("*config*.yaml")} == {"config.yaml", "config-1.yaml"}
