@@ -59,6 +59,7 @@ def team(saved: Part) -> bool:
     return (
         all(isinstance(text, str) for text in [*cory["bases"], *cory["before_texts"]])
         and is_count(cory["rollouts_done"])
+        and isinstance(cory["policies"], dict)
         and sorted(cory["order"]) == list(range(agents))
         and len(cory["updates"]) == agents
         and all(update(state) for state in cory["updates"])

@@ -84,6 +84,15 @@ def test_checkpoints_of_other_shapes_and_types(data: st.DataObject, run: Path, m
     fuzzing.refused_or_used(lambda: used(path, module, optimizers=True))
 
 
+@pytest.mark.parametrize("key", ["format", "bases", "policies", "rollouts_done", "order", "updates", "before"])
+def test_a_checkpoint_that_lacks_a_part_is_refused(key: str, run: Path, module: Any, tmp_path: Path) -> None:
+    saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    del saved["cory"][key]
+    torch.save(saved, tmp_path / "odd.ckpt")
+    with pytest.raises(UserError, match="another version" if key == "format" else "team can't be used"):
+        used(tmp_path / "odd.ckpt", module, optimizers=False)
+
+
 def balanced(saved: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Places in a checkpoint, as many of the few in its small parts as of the many in its optimizers."""
     found = fuzzing.paths(saved)
