@@ -189,7 +189,7 @@ class AgentUpdate:
             with phase("update"):
                 optimizer.zero_grad()
                 history.append(self.accumulate(experience, index, first, backward))
-                require_finite("loss", torch.tensor(history[-1]["loss"]))
+                require_finite("loss", torch.tensor(history[-1].pop("loss")))  # the sum of what is logged in its parts
                 if limit is not None and history[-1]["approx_kl"] > limit:
                     break
                 history[-1]["grad_norm"] = self.step(optimizer)

@@ -26,4 +26,4 @@ def test_memory_stays_flat(place: Path, gpt2_base: Path) -> None:
         f"{late:.0f} MB in the last ({picture}); event files {event_bytes / ROLLOUTS:.0f} bytes a rollout"
     )
     assert late < 1.03 * early + 5
-    assert event_bytes / ROLLOUTS < 7000
+    assert event_bytes / ROLLOUTS < 6000
