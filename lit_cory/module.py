@@ -23,7 +23,7 @@ from lit_cory.kl_control import KLSettings, ScoreScaling
 from lit_cory.policies import LoraSettings, Policy, PolicySettings, build_policies
 from lit_cory.policies.quantization import Quantization
 from lit_cory.preflight import check_settings, check_with_data
-from lit_cory.rollout_stats import rollout_scalars
+from lit_cory.rollout_stats import OF_AGENT_ALONE, rollout_scalars
 from lit_cory.sharding import shard_blocks
 from lit_cory.tasks import SentimentTask, Task
 from lit_cory.team import Team, TeamSettings, role_name
@@ -187,7 +187,8 @@ class CoryLightningModule(L.LightningModule):
                 own = rollout_scalars(rollout, self.combined_kl_coef, stats)
                 scalars |= {f"train/{name}/{key}": value for key, value in own.items()}
                 if len(self.agent_names) > 1:
-                    scalars |= {f"train/{role_name(rollout.role)}/{key}": value for key, value in own.items()}
+                    of_role = {key: value for key, value in own.items() if key not in OF_AGENT_ALONE}
+                    scalars |= {f"train/{role_name(rollout.role)}/{key}": value for key, value in of_role.items()}
         for schedule in as_list(self.lr_schedulers()):
             schedule.step()
         self.rollouts_done += 1

@@ -3,6 +3,9 @@
 from lit_cory import ranks
 from lit_cory.types import Rollout, UpdateStats
 
+OF_AGENT_ALONE = {"lr", "steps", "skipped", "longest", "tokens"}
+"""Scalars that its role does not bear on: they are logged under the agent's name alone, to keep event files small."""
+
 
 def rollout_scalars(rollout: Rollout, combined_kl_coef: float, stats: UpdateStats) -> dict[str, float]:
     """What is logged of one agent after its update, over the rows of all processes.
