@@ -24,6 +24,7 @@ class EvaluationSettings:
         team: also the observers after the roles before them. Roles go by the order of the names then, whoever has which
             in training, so that evaluations can be compared.
         kl: measure the KL of sampled answers, which takes about as long as sampling them.
+        stride: along the way, between the first evaluation and the last, ask only every so many-th query of a batch.
         seed: of the sampling.
     """
 
@@ -32,6 +33,7 @@ class EvaluationSettings:
     greedy: bool = False
     team: bool = False
     kl: bool = True
+    stride: int = 1
     seed: int = 0
 
 

@@ -135,6 +135,7 @@ def evaluation_requirements(module: CoryLightningModule) -> list[Requirement]:
             evaluation.team,
             "false where no agent reads another's answer",
         ),
+        (evaluation.stride >= 1, "model.evaluation.stride", evaluation.stride, "at least 1"),
         (0 <= evaluation.seed < 2**32, "model.evaluation.seed", evaluation.seed, "from 0 to 2^32 - 1"),
     ]
 
