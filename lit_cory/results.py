@@ -11,14 +11,9 @@ import numpy as np
 import pandas as pd
 
 from lit_cory.analysis import majority, mean_interval, paired_gain, pass_at_k
+from lit_cory.analysis.runs import BEST, VOTE
 from lit_cory.evaluation import HeldOut, Tables
 from lit_cory.types import Query
-
-VOTE = "all agents' vote"
-"""Name of the table that holds the majority vote over what all agents answer alone."""
-
-BEST = "best of all agents"
-"""Name of the table that holds the best of what all agents answer alone, an agent an answer."""
 
 
 def figures(samples: Sequence[HeldOut], pass_at: Sequence[int], ways: Sequence[str]) -> dict[str, list[float]]:

@@ -39,6 +39,12 @@ TRAIN = {
 HELD_OUT = ("score", "ref_kl", "combined", "length", "accuracy")
 """Figures of the last held-out evaluation that a row keeps as they are."""
 
+BEST = "best of all agents"
+"""Name in a summary of the best of what all agents answer alone, an agent an answer."""
+
+VOTE = "all agents' vote"
+"""Name in a summary of the majority vote over what all agents answer alone."""
+
 CURVES = ("score", "ref_kl", "combined")
 
 FIRST = ["kl_coef", "agents", "rollouts", "queries", "tokens", *CHANGING, "versions"]
@@ -94,7 +100,8 @@ def run_row(run: Path, grid: Iterable[str] = ()) -> dict[str, Any]:
     ``rollouts``, ``queries``; ``tokens`` sampled in training, ``seconds`` of wall time, ``peak_mb`` and ``gpu_mb`` of
     memory, ``revision``, ``versions``; ``start/score`` held out before training; ``val/AGENT/FIGURE`` held out after
     it, and ``train/AGENT/FIGURE``, the mean of the last tenth of the rollouts, of each agent and of their ``mean``;
-    ``area/FIGURE`` under the held-out curve of that mean over the rollouts. Scores are the task's, KL in nats, length
+    ``val/best/score`` and ``val/vote/accuracy`` of all agents as an ensemble; ``area/FIGURE`` under the held-out curve
+    of the mean over the rollouts. Scores are the task's, KL in nats, length
     in tokens; what was not measured is left out.
 
     Args:
@@ -130,7 +137,7 @@ def run_row(run: Path, grid: Iterable[str] = ()) -> dict[str, Any]:
         "versions": summary.get("versions"),
         "start/score": first.get("before"),
     }
-    figures = held_out_figures(run, agents)
+    figures = held_out_figures(run, agents) | ensemble_figures(summary["agents"])
     if has_events(run):
         curves = read_run(run)
         row["tokens"] = curves[curves["metric"] == "tokens"]["value"].sum() or None
@@ -152,6 +159,16 @@ def held_out_figures(run: Path, agents: dict[str, Any]) -> dict[str, float]:
         if "ref_nll" in found:
             by_agent[name]["perplexity"] = perplexity(*(own[c].astype(float).tolist() for c in ("ref_nll", "length")))
     return with_mean("val", by_agent)
+
+
+def ensemble_figures(tables: dict[str, Any]) -> dict[str, float]:
+    """``val/best/score`` and ``val/vote/accuracy`` of all agents together, where they were measured."""
+    wanted = {"val/best/score": (BEST, "score"), "val/vote/accuracy": (VOTE, "vote")}
+    return {
+        column: tables[name][metric]["after"]
+        for column, (name, metric) in wanted.items()
+        if metric in tables.get(name, {})
+    }
 
 
 def training_figures(curves: pd.DataFrame) -> dict[str, float]:

@@ -32,6 +32,8 @@ def test_a_row_says_what_the_runs_files_say(small_runs: Path) -> None:
         assert row[f"val/{agent}/distinct"] == pytest.approx(texts.nunique() / 8)
     for key in ("score", "ref_kl", "distinct", "perplexity"):
         assert row[f"val/mean/{key}"] == pytest.approx(fmean(row[f"val/agent_{k}/{key}"] for k in (0, 1)))
+    by_query = answers.pivot(index="row", columns="agent", values="score")
+    assert row["val/best/score"] == pytest.approx(by_query.max(axis=1).mean())
     assert row["start/score"] == summary["agent_0"]["score"]["before"]
     scalars = read_scalars(run).set_index(["tag", "step"])["value"]
     assert row["train/agent_1/ref_kl"] == scalars["train/agent_1/ref_kl", 3], "a tenth of 3 rollouts is the last"
