@@ -199,46 +199,6 @@ def test_real_word_problems_from_the_command_line(
     assert len(pd.read_csv(place / "run" / "test" / "0" / "answers.csv")) == 12 * (3 * 3 + 3)
 
 
-@pytest.mark.parametrize("job", ["imdb", "gsm8k"])
-def test_configs_of_cory_and_ppo_differ_in_the_team_only(job: str) -> None:
-    def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-        if not isinstance(tree, dict):
-            return {prefix: tree}
-        return {key: value for name, part in tree.items() for key, value in flat(part, f"{prefix}.{name}").items()}
-
-    cory, ppo = (flat(yaml.safe_load((CONFIGS / f"{job}_{name}.yaml").read_text())) for name in ("cory", "ppo"))
-    assert {key for key in cory | ppo if cory.get(key) != ppo.get(key)} == {
-        ".model.agents",
-        ".exchange.every_n_rollouts",
-    }
-
-
-@pytest.mark.parametrize(
-    "config", sorted(set(CONFIGS.glob("*.yaml")) - {CONFIGS / "imdb_reward.yaml"}), ids=lambda path: path.stem
-)
-def test_every_config_parses_and_feeds_back(place: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["fit", "--config", str(config), "--print_config"])
-    assert stop.value.code in (0, None)
-    printed = capsys.readouterr().out
-    (place / "again.yaml").write_text(printed)
-    with pytest.raises(SystemExit):
-        main(["fit", "--config", "again.yaml", "--print_config"])
-    assert capsys.readouterr().out == printed
-
-
-@pytest.mark.parametrize("config", sorted((CONFIGS / "algorithms").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_algorithm_trains_a_team(place: Path, gpt2_base: Path, config: Path) -> None:
-    group = yaml.safe_load(config.read_text())["model"]["algorithm"]["init_args"].get("group_size", 1)
-    options = tiny(gpt2_base, model__rollouts=2, data__batch_size=2, run_folder="run")
-    # Two queries make two groups, and a minibatch holds one.
-    assert main(["fit", "--config", str(config), *options, f"--model.update.minibatch_size={group}"]) == 0
-    scalars = read_scalars(place / "run").set_index(["tag", "step"])["value"]
-    for agent in ("agent_0", "agent_1"):
-        assert scalars[f"train/{agent}/steps", 2] == 2
-        assert ((f"train/{agent}/value_loss", 1) in scalars.index) == (group == 1), "groups need no critic"
-
-
 REFUSALS: dict[str, tuple[str, str]] = {
     "unknown key": ("--model.learnig_rate=1", r"learnig_rate"),
     "no queries": ("--data.batch_size=0", r"error: data\.batch_size=0: must be at least 1"),
