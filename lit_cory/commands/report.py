@@ -29,6 +29,7 @@ from lit_cory.analysis.runs import (
     run_row,
     write_table,
 )
+from lit_cory.commands.cells import read_grid
 from lit_cory.commands.options import Options
 from lit_cory.errors import UserError
 
@@ -41,19 +42,45 @@ def main(args: Sequence[str]) -> int:
     """
     options = Options(prog="lit-cory report", description=str(__doc__).partition(": ")[2])
     options.add_argument("runs", nargs="+", type=Path, help="folders of runs or sweeps, or results.csv files")
+    options.add_argument(
+        "--where", action="extend", nargs="+", default=[], metavar="COLUMN=[VALUE,...]", help="of results.csv; else all"
+    )
     options.add_argument("--out", type=Path, required=True, help="folder of the report; its older files are replaced")
     given = options.parse_args(args)
     sources = [read_source(path) for path in given.runs]
     rows = put(pd.DataFrame(), [row for source in sources for row in source.rows.to_dict("records")])
     if rows.empty or not {REWARD, KL, "kl_coef", "agents"} <= set(rows):
         raise UserError(f"{given.runs[0]}: has no run with a held-out score and KL; give it model.evaluation.kl=true")
-    rows = with_methods(rows)
+    rows = with_methods(selected(rows, read_grid(given.where)))
     curves = joined([source.curves for source in sources])
+    if len(curves):
+        curves = curves.merge(rows[IDENTITY])
     commands = list(dict.fromkeys(line for source in sources for line in source.commands))
     given.out.mkdir(parents=True, exist_ok=True)
     write_report(given.out, rows, curves, commands, f"python -m lit_cory report {shlex.join(args)}")
     print(f"Report: {given.out / 'index.md'}")
     return 0
+
+
+def selected(rows: pd.DataFrame, where: dict[str, list[str]]) -> pd.DataFrame:
+    """The rows that have one of the values in each column named.
+
+    Raises:
+        UserError: for a column or a value that no row has.
+    """
+    kept = pd.Series(True, rows.index)
+    for column, values in where.items():
+        if column not in rows:
+            raise UserError(f"where {column}: results.csv has no such column; it has {', '.join(map(str, rows))}")
+        there = rows[column].astype(str)
+        if lacking := set(values) - set(there):
+            raise UserError(
+                f"where {column}: no run has {sorted(lacking)[0]}; there are {', '.join(sorted(set(there)))}"
+            )
+        kept &= there.isin(values)
+    if not kept.any():
+        raise UserError("where: no run has them all; leave one out")
+    return rows[kept]
 
 
 @dataclass(frozen=True)

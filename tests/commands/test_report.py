@@ -50,6 +50,14 @@ def test_a_report_is_made_again_from_its_own_files(small_runs: Path, tmp_path: P
     assert {path.name: path.read_bytes() for path in second.iterdir()} == before
 
 
+def test_a_report_of_a_part(small_runs: Path, tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    assert main(["report", *runs_of(small_runs), "--out", str(whole)]) == 0
+    assert main(["report", str(whole), "--where", "name=[ppo]", "seed=[1]", "kl_coef=[0.05]", "--out", str(part)]) == 0
+    assert pd.read_csv(part / "results.csv")[["name", "seed"]].to_numpy().tolist() == [["ppo", 1]]
+    assert set(pd.read_csv(part / "curves.csv")["seed"]) == {1}
+
+
 def test_a_table_alone_is_enough_for_all_but_the_curves(small_runs: Path, tmp_path: Path) -> None:
     whole, alone = tmp_path / "whole", tmp_path / "alone"
     assert main(["report", *runs_of(small_runs), "--out", str(whole)]) == 0
@@ -67,6 +75,9 @@ def test_a_table_alone_is_enough_for_all_but_the_curves(small_runs: Path, tmp_pa
     [
         (["nowhere", "--out", "out"], "nowhere: there is no config.yaml in it"),
         (["odd.csv", "--out", "out"], "odd.csv: has no run with a held-out score and KL"),
+        (["some.csv", "--where", "hue=[1]", "--out", "out"], "where hue: results.csv has no such column"),
+        (["some.csv", "--where", "seed=[0, 7]", "--out", "out"], "where seed: no run has 7; there are 0, 1"),
+        (["some.csv", "--where", "seed=[0]", "name=[b]", "--out", "out"], "where: no run has them all"),
         (["odd.csv"], "the following arguments are required: --out"),
         (["--out", "out"], "the following arguments are required: runs"),
     ],
@@ -76,6 +87,8 @@ def test_what_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("odd.csv").write_text("name,hash,seed\na,b,0\n")
+    figures = "kl_coef,agents,val/mean/score,val/mean/ref_kl"
+    Path("some.csv").write_text(f"name,hash,seed,{figures}\na,a,0,0.1,1,0.5,1\nb,b,1,0.1,1,0.5,1\n")
     assert main(["report", *args]) == 2
     printed = capsys.readouterr().err.splitlines()
     assert len(printed) == 1
