@@ -15,6 +15,10 @@ FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 
 
+PUBLISHED = FOLDER.parent / "results"
+ON_PUBLISHED = ["02_pareto_front.ipynb", "03_ablations.ipynb"]
+
+
 @pytest.fixture(scope="module")
 def results(small_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of small runs."""
@@ -41,11 +45,13 @@ def test_there_are_notebooks() -> None:
     assert "01_training_curves.ipynb" in NOTEBOOKS
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize(
+    ("name", "published"), [*((name, False) for name in NOTEBOOKS), *((name, True) for name in ON_PUBLISHED)]
+)
 def test_runs_and_draws(
-    name: str, tmp_path: Path, this_python: str, results: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, published: bool, tmp_path: Path, this_python: str, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LIT_CORY_RESULTS", str(results))
+    monkeypatch.setenv("LIT_CORY_RESULTS", str(PUBLISHED if published else results))
     copy = shutil.copytree(FOLDER, tmp_path / "notebooks")
     notebook = nbformat.read(copy / name, as_version=4)  # type: ignore[no-untyped-call]
     notebook.cells.append(nbformat.v4.new_code_cell("import sys; print(sys.executable)"))  # type: ignore[no-untyped-call]

@@ -18,8 +18,8 @@ DASHES = ("-", "--", ":", "-.")
 def plot_pareto(points: pd.DataFrame, path: Path) -> Path:
     """Draw every method at each eta, held-out score against KL, as a PNG of 900 x 650.
 
-    Eta stands at each point, its 95% intervals over seeds as bars, where there are several. Shaded is what some point
-    dominates: lower score and higher KL than a mean of the front.
+    Eta stands at each point, its 95% intervals over seeds as bars, where there are several; those of few seeds may go
+    beyond the picture. Shaded is what some point dominates: lower score and higher KL than a mean of the front.
 
     Args:
         points: of :func:`lit_cory.analysis.evidence.front_points`.
@@ -45,6 +45,7 @@ def plot_pareto(points: pd.DataFrame, path: Path) -> Path:
         for _, point in own.iterrows():
             at = (point["KL"], point["score"])
             axes.annotate(f"η={point['kl_coef']:g}", at, (5, 5), textcoords="offset points", fontsize=8)
+    frame_means(axes, points)
     shade_dominated(axes, points[["score", "KL"]].dropna().to_numpy().tolist())
     axes.set(xlabel="KL to the reference [nats per response]", ylabel="held-out score, mean of the agents alone")
     axes.grid(alpha=0.3)
@@ -52,6 +53,14 @@ def plot_pareto(points: pd.DataFrame, path: Path) -> Path:
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, format="png")
     return Path(path)
+
+
+def frame_means(axes: Axes, points: pd.DataFrame) -> None:
+    """Show the means with a third of their extent around them: of few seeds the bars would leave them no room."""
+    for limits, values in ((axes.set_xlim, points["KL"].dropna()), (axes.set_ylim, points["score"].dropna())):
+        if values.nunique() > 1:
+            margin = (values.max() - values.min()) / 3
+            limits(values.min() - margin, values.max() + margin)
 
 
 def shade_dominated(axes: Axes, points: list[list[float]]) -> None:
@@ -83,7 +92,7 @@ def plot_methods(curves: pd.DataFrame, path: Path) -> Path:
     methods = list(curves["method"].unique())
     etas = sorted(curves["kl_coef"].unique())
     for axes, (metric, (title, label)) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
-        for (method, eta), own in curves.groupby(["method", "kl_coef"], sort=False):
+        for (method, eta), own in curves.groupby(["method", "kl_coef"]):
             colour, dash = COLOURS[methods.index(method) % len(COLOURS)], DASHES[etas.index(eta) % len(DASHES)]
             for _, run in own.groupby(["hash", "seed"]):
                 axes.plot(run["rollout"], run[metric], color=colour, linestyle=dash, linewidth=0.6, alpha=0.5)
