@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from lit_cory.analysis.runs import BEST
 from lit_cory.evaluation import EvaluationSettings, Evaluator
-from lit_cory.results import BEST, summary_frame
+from lit_cory.results import summary_frame
 from lit_cory.team import TeamSettings
 from tests.agents import QUERIES, make_agents, make_team, push_away
 from tests.test_evaluation import make_table

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lit_cory.analysis import majority
+from lit_cory.analysis.runs import VOTE
 from lit_cory.evaluation import HeldOut
-from lit_cory.results import VOTE, answers_frame, figures, summary_frame, write_results
+from lit_cory.results import answers_frame, figures, summary_frame, write_results
 from lit_cory.types import Query
 from tests.test_evaluation import make_table
 
