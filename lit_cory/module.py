@@ -238,21 +238,20 @@ class CoryLightningModule(L.LightningModule):
         bases = self.bases()
         twins = [bases.index(base) if self.rollouts_done == 0 else agent for agent, base in enumerate(bases)]
         evaluator = Evaluator(self.team, self.evaluation, self.combined_kl_coef)
-        queries = queries[:: self.evaluation.stride if self.is_along() else 1]
+        queries = queries[:: self.stride()]
         with located(f"held-out evaluation after {self.rollouts_done} rollouts"):
             self._batches.append(evaluator.run_shared(queries, batch_idx, twins))
         self.held_out_queries += queries
 
-    def is_along(self) -> bool:
-        """Whether this evaluation is one along the way, neither the start's nor the end's."""
-        fitting = self.trainer.state.fn == TrainerFn.FITTING
-        return fitting and 0 < self.rollouts_done < self.rollouts
+    def stride(self) -> int:
+        """Every how many-th held-out query is asked: each at the start and the end, fewer along the way."""
+        along = self.trainer.state.fn == TrainerFn.FITTING and 0 < self.rollouts_done < self.rollouts
+        return self.evaluation.stride if along else 1
 
     def on_validation_epoch_end(self) -> None:
         """Put the batches together, and log the means."""
         self.held_out = joined(self._batches)
-        whole = self.evaluation.stride == 1 or not self.is_along()
-        self.held_out_at = self.rollouts_done if whole else None
+        self.held_out_at = self.rollouts_done if self.stride() == 1 else None
         if self.trainer.sanity_checking and self.rollouts_done == 0:
             self.before, self.before_texts = self.held_out, [query.text for query in self.held_out_queries]
         if self.logger is not None:

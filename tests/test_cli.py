@@ -72,6 +72,9 @@ def test_fit_leaves_a_whole_run_and_validate_repeats_its_numbers(
         ]
         assert by_role == by_agent
 
+    assert {"train/agent_0/lr", "train/pioneer/ref_kl"} <= set(scalars["tag"])
+    assert "train/pioneer/lr" not in set(scalars["tag"]), "what a role does not bear on would fill the event file"
+
     at_step = scalars.set_index(["tag", "step"])["value"]
     for agent in ("agent_0", "agent_1"):
         combined = at_step[f"train/{agent}/score", 3] - 0.05 * at_step[f"train/{agent}/ref_kl", 3]

@@ -101,8 +101,8 @@ def run_row(run: Path, grid: Iterable[str] = ()) -> dict[str, Any]:
     memory, ``revision``, ``versions``; ``start/score`` held out before training; ``val/AGENT/FIGURE`` held out after
     it, and ``train/AGENT/FIGURE``, the mean of the last tenth of the rollouts, of each agent and of their ``mean``;
     ``val/best/score`` and ``val/vote/accuracy`` of all agents as an ensemble; ``area/FIGURE`` under the held-out curve
-    of the mean over the rollouts. Scores are the task's, KL in nats, length
-    in tokens; what was not measured is left out.
+    of the mean over the rollouts. Scores are the task's, KL in nats, length in tokens; what was not measured is left
+    out.
 
     Args:
         run: the folder.
