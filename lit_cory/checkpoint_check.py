@@ -32,18 +32,18 @@ def check_structure(saved: Part) -> None:
 
 
 def check_moments(saved: Part, agents: Sequence[Policy]) -> None:
-    """Compare the optimizers' moments with the weights that they are of.
+    """Compare the optimizers' parameters and moments with the weights that they are of.
 
     Raises:
-        UserError: where their shapes differ.
+        UserError: where their numbers or shapes differ.
     """
     for agent, optimizer in zip(agents, saved["optimizer_states"], strict=True):
         shapes = [parameter.shape for parameter in agent.trainable().values()]
-        for index, moments in optimizer["state"].items():
-            if index >= len(shapes) or moments["exp_avg"].shape != shapes[index]:
-                raise UserError(
-                    f"the checkpoint's optimizer of {agent.name} is of other weights; take another checkpoint"
-                )
+        if optimizer["param_groups"][0]["params"] != list(range(len(shapes))) or any(
+            index >= len(shapes) or moments["exp_avg"].shape != shapes[index]
+            for index, moments in optimizer["state"].items()
+        ):
+            raise UserError(f"the checkpoint's optimizer of {agent.name} is of other weights; take another checkpoint")
 
 
 def weights(saved: Part) -> bool:
@@ -91,6 +91,7 @@ def optimizers(saved: Part) -> bool:
     states = saved["optimizer_states"]
     return len(states) == len(saved["cory"]["bases"]) and all(
         len(state["param_groups"]) == 1
+        and isinstance(state["param_groups"][0]["params"], list)
         and is_number(state["param_groups"][0]["lr"])
         and all(state["param_groups"][0][key] == value for key, value in usual.items() if key != "lr")
         and all(is_count(index) and moments(each) for index, each in state["state"].items())
@@ -137,6 +138,7 @@ def progress(saved: Part) -> bool:
     drawn = [place["samples_yielded"], place["sampler_state"]["drawn"], place["sampler_iter_state"]["drawn"]]
     return (
         all(is_count(leaf) for part in counts for leaf in leaves(part))
+        and isinstance(loops["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"], bool)
         and all(map(is_count, [*drawn, loader["_num_yielded"], loader["_sampler_iter_yielded"]]))
         and all(is_count(leaf) for leaf in leaves(loops["fit_loop"]["epoch_loop.state_dict"]))
         and all(isinstance(state, dict) for state in saved["callbacks"].values())

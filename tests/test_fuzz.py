@@ -1,5 +1,8 @@
 """Files from strangers: one line or a run, nothing outside the run folder, and no code of theirs."""
 
+import copy
+import functools
+import operator
 import os
 from pathlib import Path
 from typing import Any
@@ -84,6 +87,31 @@ def test_checkpoints_of_other_shapes_and_types(data: st.DataObject, run: Path, m
     fuzzing.refused_or_used(lambda: used(path, module, optimizers=True))
 
 
+def test_each_part_of_a_checkpoint_gone_or_odd(run: Path, module: Any, tmp_path: Path) -> None:
+    """One at a time, of the first agent, the first weight and the training loop where there are several alike."""
+    saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    gone = object()
+    saved["loops"] = {"fit_loop": saved["loops"]["fit_loop"]}
+    for optimizer in saved["optimizer_states"]:
+        optimizer["state"] = {0: optimizer["state"][0]}
+    torch.save(saved, tmp_path / "odd.ckpt")
+    used(tmp_path / "odd.ckpt", module, optimizers=True)
+    for at in fuzzing.paths(saved):
+        if at[0] == "state_dict" or at[1:2] == (1,):
+            continue
+        for value in (gone, None, {}) if TIMES > 1 else (gone,):
+            tree = copy.deepcopy(saved)
+            parent = functools.reduce(operator.getitem, at[:-1], tree)
+            if isinstance(parent, tuple):
+                continue
+            if value is gone:
+                del parent[at[-1]]
+            else:
+                parent[at[-1]] = value
+            (tmp_path / "odd.ckpt").write_bytes(fuzzing.saved_bytes(tree))
+            fuzzing.refused_or_used(lambda: used(tmp_path / "odd.ckpt", module, optimizers=True))
+
+
 @pytest.mark.parametrize("key", ["format", "bases", "policies", "rollouts_done", "order", "updates", "before"])
 def test_a_checkpoint_that_lacks_a_part_is_refused(key: str, run: Path, module: Any, tmp_path: Path) -> None:
     saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
@@ -159,6 +187,8 @@ def test_odd_configurations(data: st.DataObject, run: Path, place: Path) -> None
         text = data.draw(fuzzing.changed_bytes([text]))
     (place / "odd.yaml").write_bytes(text)
     short = ["--model.rollouts=1", "--model.evaluation.samples=1", "--data.val_size=2", "--samples.every_n_rollouts=0"]
+    if b"base:" not in text:
+        short.append(f"--model.base={tree['model']['base']}")  # the default is a model of some size
     fuzzing.run_main(["fit", "--config=odd.yaml", *short])
     outside = {name for name in fuzzing.files_below(place) if not name.startswith("runs/odd/")}
     assert outside == {"odd.yaml"}
