@@ -50,6 +50,8 @@ def main(argv: list[str] | None = None) -> int:
     warnings.formatwarning = warning_line
     for message in QUIET:
         warnings.filterwarnings("ignore", message=message)
+    # On some CPUs it asks for a package of faster kernels, for layers that are never used here.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     try:
         if arguments[0] in WITHOUT_MODEL:
             return int(importlib.import_module(WITHOUT_MODEL[arguments[0]]).main(arguments[1:]))

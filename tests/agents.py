@@ -103,7 +103,7 @@ def digest(tensors: Iterable[Tensor]) -> str:
     """A hash that changes when any bit of the tensors does."""
     total = hashlib.sha256()
     for tensor in tensors:
-        total.update(tensor.detach().contiguous().numpy().tobytes())
+        total.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
 
 

@@ -1,5 +1,6 @@
 """Settings and fixtures that all tests share."""
 
+import functools
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: no test may wait for a model hub
@@ -25,14 +26,13 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 @pytest.fixture(scope="session")
 def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Folder of the tiny model of a family, saved once for the whole session; don't write into it."""
-    folders: dict[str, Path] = {}
+    return functools.cache(lambda family: make_base(tmp_path_factory.mktemp("base") / family, family))
 
-    def base(family: str) -> Path:
-        if family not in folders:
-            folders[family] = make_base(tmp_path_factory.mktemp("base") / family, family)
-        return folders[family]
 
-    return base
+@pytest.fixture(scope="session")
+def wide_base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """As ``tiny_base``, but twice as wide: the rows of its weights are whole blocks of 64, which nf4 needs on a CPU."""
+    return functools.cache(lambda family: make_base(tmp_path_factory.mktemp("wide") / family, family, width=64))
 
 
 @pytest.fixture(scope="session")

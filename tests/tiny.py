@@ -81,17 +81,23 @@ def make_tokenizer(
     return PreTrainedTokenizerFast(**names)  # type: ignore[no-untyped-call]
 
 
-def make_config(family: str, vocab_size: int, n_positions: int = 128) -> PretrainedConfig:
-    """Two layers of width 32 of one family; weights of std 0.2 keep the logits from being flat."""
+def make_config(family: str, vocab_size: int, n_positions: int = 128, width: int = 32) -> PretrainedConfig:
+    """Two layers of one family; weights of std 0.2 keep the logits from being flat."""
     ids: dict[str, Any] = {"eos_token_id": 0, "bos_token_id": None, "pad_token_id": None}
     if family == "gpt2":
         return GPT2Config(  # its dropouts stay at GPT-2's own 0.1
-            vocab_size=vocab_size, n_embd=32, n_layer=2, n_head=4, n_positions=n_positions, initializer_range=0.2, **ids
+            vocab_size=vocab_size,
+            n_embd=width,
+            n_layer=2,
+            n_head=4,
+            n_positions=n_positions,
+            initializer_range=0.2,
+            **ids,
         )
     shape: dict[str, Any] = {
         "vocab_size": vocab_size,
-        "hidden_size": 32,
-        "intermediate_size": 64,
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
@@ -122,6 +128,7 @@ def make_base(
     chat: bool = False,
     n_positions: int = 128,
     vocab: int = VOCAB,
+    width: int = 32,
     generation: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> Path:
@@ -134,11 +141,12 @@ def make_base(
         pad, bos, second_eos, chat: see ``make_tokenizer``. With ``second_eos`` the generation config names both ids.
         n_positions: tokens the model can read.
         vocab: tokens of text in its vocabulary.
+        width: of its hidden states.
         generation: further entries of generation_config.json, a ``repetition_penalty`` say.
         seed: of the weights; the global random state is left as it was.
     """
     tokenizer = make_tokenizer(pad=pad, bos=bos, second_eos=second_eos, chat=chat, vocab=vocab)
-    config = make_config(family, len(tokenizer), n_positions)
+    config = make_config(family, len(tokenizer), n_positions, width)
     config.pad_token_id, config.bos_token_id = tokenizer.pad_token_id, tokenizer.bos_token_id
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -27,7 +27,7 @@ from transformers.pytorch_utils import Conv1D
 from lit_cory.errors import UserError
 from lit_cory.hub import hub_model
 from lit_cory.policies import bundled
-from lit_cory.policies.quantization import Quantization, keep_gradients, loading_options
+from lit_cory.policies.quantization import Quantization, keep_gradients, loading_options, refuse_split_blocks
 from lit_cory.policies.quirks import contiguous_input, give_pad_token, neutralise_generation, without_bars
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -113,8 +113,8 @@ def load_model(
         quantization: of the linear layers of its blocks.
 
     Raises:
-        UserError: for an unknown base, dtype or quantization, a hub out of reach, and weights that are missing,
-            incomplete, unreadable, pickled or quantised.
+        UserError: for an unknown base, dtype or quantization, a hub out of reach, weights that are missing,
+            incomplete, unreadable, pickled or quantised, and as ``refuse_split_blocks`` does.
     """
     if quantization not in get_args(Quantization):
         raise UserError(f"model.quantization={quantization}: must be {', '.join(get_args(Quantization))}")
@@ -141,6 +141,7 @@ def load_model(
     model.name_or_path = resolve_base(name)  # what an export names: a hub id even if the hub's cache was read
     neutralise_generation(model, tokenizer)
     model.get_output_embeddings().register_forward_pre_hook(contiguous_input)
+    refuse_split_blocks(model)
     keep_gradients(model)
     # A quantised model lies on its device already, and refuses to be moved.
     loaded: PreTrainedModel = model.requires_grad_(False).eval()

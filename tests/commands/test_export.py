@@ -191,9 +191,10 @@ def test_full_copies_are_exported_as_whole_models(
 
 @pytest.mark.parametrize("quantization", ["nf4", "int8"])
 def test_a_quantised_base_is_merged_as_the_weights_that_it_was_trained_beside(
-    quantization: Literal["nf4", "int8"], trained: TrainedRun, tiny_base: Callable[[str], Path], tmp_path: Path
+    quantization: Literal["nf4", "int8"], trained: TrainedRun, wide_base: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    checkpoint, base = trained("llama", f"--model.quantization={quantization}"), tiny_base("llama")
+    base = wide_base("llama")
+    checkpoint = trained("llama", f"--model.base={base}", f"--model.quantization={quantization}")
     merged = export(checkpoint, tmp_path / "merged", "--merge")
     assert "quantization_config" not in json.loads((merged / "config.json").read_text())
     found = logits_elsewhere({"merged": (None, merged)}, tmp_path)["merged"]

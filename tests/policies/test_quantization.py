@@ -73,14 +73,14 @@ def gradient(agent: SharedLoraPolicy, response: Response) -> Tensor:
 @each_family
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("bfloat16", 5e-2)])
 def test_gradients_are_those_of_the_same_base_made_whole(
-    tiny_base: Callable[[str], Path], family: str, kind: Quantization, dtype: str, tolerance: float
+    wide_base: Callable[[str], Path], family: str, kind: Quantization, dtype: str, tolerance: float
 ) -> None:
     """After sampling and a reference pass in evaluation mode, the order of a run; at one position and at many rows.
 
     In bfloat16 peft adds an adapter's output to that of a plain layer in another order of rounding: up to 2.6% here,
     where the plain base itself is up to 14% from float32. A path cut off shows as 90%.
     """
-    agents, oracles = (make_agents(tiny_base(family), kind, dtype, whole=whole) for whole in (False, True))
+    agents, oracles = (make_agents(wide_base(family), kind, dtype, whole=whole) for whole in (False, True))
     for seed, (agent, oracle) in enumerate(zip(agents, oracles, strict=True)):
         push_away(agent, seed=seed)
         oracle.load_state_dict({n: t for n, t in agent.state_dict().items() if "lora_" in n}, strict=False)
@@ -97,11 +97,11 @@ def test_gradients_are_those_of_the_same_base_made_whole(
 @each_kind
 @each_family
 def test_every_layer_of_the_blocks_is_rounded_and_stands_the_right_way(
-    tiny_base: Callable[[str], Path], family: str, kind: Quantization
+    wide_base: Callable[[str], Path], family: str, kind: Quantization
 ) -> None:
     """GPT-2 keeps its weights transposed (Conv1D), square ones among them."""
-    plain = load_model(str(tiny_base(family)), "float32")
-    rounded = load_model(str(tiny_base(family)), "float32", "cpu", kind)
+    plain = load_model(str(wide_base(family)), "float32")
+    rounded = load_model(str(wide_base(family)), "float32", "cpu", kind)
     blocks = [n for n, m in plain.named_modules() if isinstance(m, nn.Linear | Conv1D) and n != "lm_head"]
     assert list(quantised(rounded)) == blocks
     rounded.dequantize(dtype=torch.float32)  # type: ignore[no-untyped-call]
@@ -117,22 +117,24 @@ def test_every_layer_of_the_blocks_is_rounded_and_stands_the_right_way(
 @each_kind
 @each_family
 def test_an_agent_starts_at_the_quantised_reference(
-    tiny_base: Callable[[str], Path], family: str, kind: Quantization
+    wide_base: Callable[[str], Path], family: str, kind: Quantization
 ) -> None:
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():
-        bare = load_model(str(tiny_base(family)), "float32", "cpu", kind)(input_ids=ids).logits
-        for agent in make_agents(tiny_base(family), kind):
+        bare = load_model(str(wide_base(family)), "float32", "cpu", kind)(input_ids=ids).logits
+        for agent in make_agents(wide_base(family), kind):
             with agent.model() as lm:
                 assert torch.equal(lm(input_ids=ids).logits, bare)
             response = agent.generate(PROMPTS, 6)
             assert torch.equal(agent.score(response).logprobs, agent.reference_scores(response).logprobs)
 
 
-def test_four_bit_layers_never_repack_their_weight(llama_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_bit_layers_never_repack_their_weight(
+    wide_base: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On any CPU, told that it is one whose layers would: repacked, they have no gradient any more."""
     monkeypatch.setattr("bitsandbytes.nn.modules.has_avx512bf16", lambda: True)
-    agent = make_agents(llama_base, "nf4")[0]
+    agent = make_agents(wide_base("llama"), "nf4")[0]
     layers = quantised(agent.lm).values()
     assert len(layers) == 14
     assert not any(layer.support_avx512bf16_for_cpu for layer in layers)
@@ -141,8 +143,8 @@ def test_four_bit_layers_never_repack_their_weight(llama_base: Path, monkeypatch
 
 
 @pytest.mark.skipif(not HAS_AVX512_BF16, reason="this CPU has no AVX512-BF16, so that no layer would be repacked")
-def test_a_cpu_that_repacks_would_have_done_so(llama_base: Path) -> None:
-    agent = make_agents(llama_base, "nf4")[0]
+def test_a_cpu_that_repacks_would_have_done_so(wide_base: Callable[[str], Path]) -> None:
+    agent = make_agents(wide_base("llama"), "nf4")[0]
     layers = quantised(agent.lm).values()
     for would in (False, True):
         for layer in layers:
@@ -154,10 +156,10 @@ def test_a_cpu_that_repacks_would_have_done_so(llama_base: Path) -> None:
 @each_kind
 @each_family
 def test_every_ratio_is_one_on_a_quantised_base(
-    tiny_base: Callable[[str], Path], family: str, kind: Quantization, monkeypatch: pytest.MonkeyPatch
+    wide_base: Callable[[str], Path], family: str, kind: Quantization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spy = RatioSpy(monkeypatch)
-    agents = make_agents(tiny_base(family), kind)
+    agents = make_agents(wide_base(family), kind)
     for agent in agents:
         push_away(agent)
     settings = UpdateSettings(epochs=2, minibatch_size=4)
@@ -171,8 +173,12 @@ def test_every_ratio_is_one_on_a_quantised_base(
 
 
 @each_kind
-def test_training_one_agent_leaves_the_other_and_the_quantised_base(llama_base: Path, kind: Quantization) -> None:
-    module = CoryLightningModule(base=str(llama_base), quantization=kind, task=LetterTask(), lora=LoraSettings(r=4))
+def test_training_one_agent_leaves_the_other_and_the_quantised_base(
+    wide_base: Callable[[str], Path], kind: Quantization
+) -> None:
+    module = CoryLightningModule(
+        base=str(wide_base("llama")), quantization=kind, task=LetterTask(), lora=LoraSettings(r=4)
+    )
     module.configure_model()
     agents = module.agents()
 
@@ -191,10 +197,10 @@ def test_training_one_agent_leaves_the_other_and_the_quantised_base(llama_base: 
 
 
 @each_kind
-def test_a_quantised_base_is_held_once(llama_base: Path, kind: Quantization) -> None:
-    agents = make_agents(llama_base, kind)
+def test_a_quantised_base_is_held_once(wide_base: Callable[[str], Path], kind: Quantization) -> None:
+    agents = make_agents(wide_base("llama"), kind)
     trained = [p.data_ptr() for agent in agents for p in agent.trainable().values()]
-    base = [p.data_ptr() for p in load_model(str(llama_base), "float32", "cpu", kind).parameters()]
+    base = [p.data_ptr() for p in load_model(str(wide_base("llama")), "float32", "cpu", kind).parameters()]
     everything = {p.data_ptr() for agent in agents for p in agent.parameters()}
     assert len(everything) == len(trained) + len(base)
 
@@ -215,11 +221,11 @@ def test_the_bundled_base_takes_a_fraction_of_its_memory(kind: Quantization, sha
 @each_kind
 @pytest.mark.usefixtures("place")
 def test_a_run_on_a_quantised_base(
-    tmp_path: Path, gpt2_base: Path, kind: Quantization, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, wide_base: Callable[[str], Path], kind: Quantization, capfd: pytest.CaptureFixture[str]
 ) -> None:
     reward = make_classifier(tmp_path / "classifier")  # random answers have no words that a lexicon knows
     options = {"model.quantization": kind, "model.rollouts": 2, "model.task.reward": reward}
-    assert main(["fit", *tiny(gpt2_base, run_folder="run", **options)]) == 0
+    assert main(["fit", *tiny(wide_base("gpt2"), run_folder="run", **options)]) == 0
     scalars = read_scalars(tmp_path / "run").set_index(["tag", "step"])["value"]
     for agent in ("agent_0", "agent_1"):
         assert scalars[f"val/{agent}/ref_kl", 0] == 0
@@ -242,28 +248,44 @@ def test_a_run_on_a_quantised_base(
 )
 @pytest.mark.usefixtures("place")
 def test_refused_before_the_base_is_loaded(
-    gpt2_base: Path,
+    wide_base: Callable[[str], Path],
     options: str,
     line: str,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lit_cory.module.build_policies", lambda *_: pytest.fail("the base was loaded"))
-    assert main(["fit", *tiny(gpt2_base), *options.split()]) == 2
+    assert main(["fit", *tiny(wide_base("gpt2")), *options.split()]) == 2
     errors = [text for text in capfd.readouterr().err.splitlines() if "error" in text.lower()]
     assert len(errors) == 1
     assert line in errors[0]
     assert "model.quantization" in errors[0]
 
 
-def test_an_unknown_quantization_is_refused(gpt2_base: Path) -> None:
-    message = refusal(lambda: load_model(str(gpt2_base), "float32", "cpu", "nf3"))  # type: ignore[arg-type]
+def test_an_unknown_quantization_is_refused(wide_base: Callable[[str], Path]) -> None:
+    message = refusal(lambda: load_model(str(wide_base("gpt2")), "float32", "cpu", "nf3"))  # type: ignore[arg-type]
     assert message == "model.quantization=nf3: must be none, nf4, int8"
 
 
+@pytest.mark.parametrize(
+    ("family", "layer"), [("gpt2", "transformer.h.0.attn.c_attn"), ("llama", "model.layers.0.self_attn.q_proj")]
+)
+def test_rows_that_are_no_whole_blocks_are_refused_in_four_bits(
+    tiny_base: Callable[[str], Path], family: str, layer: str
+) -> None:
+    """Bases 32 wide: the kernel of CPUs with AVX512 would read their scales wrongly."""
+    message = refusal(lambda: load_model(str(tiny_base(family)), "float32", "cpu", "nf4"))
+    assert message == (
+        f"model.quantization=nf4: layer {layer} has 32 inputs, on a CPU they must be a multiple of 64; "
+        "use int8 or none, or another model.base"
+    )
+
+
 @each_kind
-def test_weights_saved_quantised_are_refused(tmp_path: Path, llama_base: Path, kind: Quantization) -> None:
+def test_weights_saved_quantised_are_refused(
+    tmp_path: Path, wide_base: Callable[[str], Path], kind: Quantization
+) -> None:
     """transformers would take them as saved, whatever model.quantization says."""
-    load_model(str(llama_base), "float32", "cpu", kind).save_pretrained(tmp_path)
-    load_tokenizer(str(llama_base)).save_pretrained(tmp_path)
+    load_model(str(wide_base("llama")), "float32", "cpu", kind).save_pretrained(tmp_path)
+    load_tokenizer(str(wide_base("llama"))).save_pretrained(tmp_path)
     assert "model.quantization" in refusal(lambda: load_model(str(tmp_path), "float32"))
