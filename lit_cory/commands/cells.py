@@ -27,16 +27,19 @@ class Cell:
     Attributes:
         options: of ``fit``, the folder left out.
         seed: of the run.
-        hash: of its effective configuration.
-        rollouts: its length.
+        config: its effective configuration.
         folder: of the run.
     """
 
     options: list[str]
     seed: int
-    hash: str
-    rollouts: int
+    config: dict[str, Any]
     folder: Path
+
+    @property
+    def hash(self) -> str:
+        """Of its effective configuration."""
+        return config_hash(self.config)
 
     @property
     def name(self) -> str:
@@ -88,13 +91,7 @@ def make_cells(configs: Sequence[str], grid: dict[str, list[str]], seeds: Sequen
     if twice := [chosen for chosen, found in zip(combinations, hashes, strict=True) if hashes.count(found) > 1]:
         raise UserError(f"grid {twice[0]} and {twice[1]}: come to the same configuration; leave one out")
     return [
-        Cell(
-            [*own, f"--seed_everything={seed}"],
-            seed,
-            found,
-            config["model"]["rollouts"],
-            out / name / f"{found}-{seed}",
-        )
+        Cell([*own, f"--seed_everything={seed}"], seed, config, out / name / f"{found}-{seed}")
         for seed in seeds
         for own, found, config in zip(options, hashes, effective, strict=True)
     ]

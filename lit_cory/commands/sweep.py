@@ -95,18 +95,22 @@ class Sweep:
         self.grid = sorted({*grid, *grid_columns(self.rows)})
         self.running: set[subprocess.Popen[bytes]] = set()
         self.stopped = False
-        self.show_new_keys()
 
-    def show_new_keys(self) -> None:
-        """Fill keys that older rows lack, as far as their runs' folders are there."""
-        for key in self.grid:
-            if len(self.rows) and key not in self.rows:
-                folders = [self.out / row["name"] / f"{row['hash']}-{row['seed']}" for _, row in self.rows.iterrows()]
-                self.rows[key] = [value_at(read_config(run), key) if run.is_dir() else None for run in folders]
-                write_table(put(self.rows, []), self.table)
+    def fill_keys(self, cells: Sequence[Cell]) -> None:
+        """Fill keys that older rows lack, from their runs' folders or a cell of the same configuration."""
+        configs = {cell.hash: cell.config for cell in cells}
+        filled = []
+        for row in self.rows.to_dict("records"):
+            folder = self.out / row["name"] / f"{row['hash']}-{row['seed']}"
+            config = configs.get(row["hash"]) or (read_config(folder) if folder.is_dir() else {})
+            filled.append(row | {key: value_at(config, key) for key in self.grid if pd.isna(row.get(key))})
+        if filled:
+            self.rows = put(pd.DataFrame(), filled)
+            write_table(self.rows, self.table)
 
     def run(self, cells: Sequence[Cell], jobs: int) -> dict[Path, str]:
         """Run all cells that aren't done; returns the error of each that failed, by its folder."""
+        self.fill_keys(cells)
         failed: dict[Path, str] = {}
         with terminated_as_interrupted(), bar() as progress, ThreadPoolExecutor(jobs) as pool:
             task = progress.add_task("runs", total=len(cells))
@@ -183,7 +187,7 @@ class Sweep:
     def complete(self, cell: Cell) -> bool:
         """Whether the cell's folder holds a run to the end, of the cell's configuration."""
         summary = read_summary(cell.folder)
-        if summary is None or summary["rollouts"] != cell.rollouts:
+        if summary is None or summary["rollouts"] != cell.config["model"]["rollouts"]:
             return False
         return config_hash(read_config(cell.folder)) == cell.hash
 

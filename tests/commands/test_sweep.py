@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from lit_cory.__main__ import main
-from lit_cory.analysis.runs import CHANGING, put, read_table, run_row, write_table
+from lit_cory.analysis.runs import CHANGING, put, read_config, read_table, run_row, write_table
 from lit_cory.commands.cells import Cell, read_grid
 from lit_cory.commands.sweep import Sweep, terminated_as_interrupted
 from lit_cory.errors import UserError
@@ -101,21 +101,25 @@ def test_signals_interrupt_a_sweep_and_then_mean_what_they_did(number: signal.Si
 
 
 def test_rows_outlive_folders_and_learn_new_keys(small_runs: Path, tmp_path: Path) -> None:
-    """A run whose folder was removed counts as done by its row; one that is complete without a row gets one."""
+    """A run whose folder was removed counts as done by its row; one that is complete without a row gets one.
+
+    What a row without a folder lacks comes from a cell of its configuration.
+    """
     made = [run_row(small_runs / "ppo" / seed) for seed in "01"]
     folders = [tmp_path / "ppo" / f"{row['hash']}-{row['seed']}" for row in made]
     for seed, folder in zip("01", folders, strict=True):
         shutil.copytree(small_runs / "ppo" / seed, folder)
-    cells = [Cell([], int(row["seed"]), row["hash"], 3, folder) for row, folder in zip(made, folders, strict=True)]
+    cells = [Cell([], int(row["seed"]), read_config(run), run) for row, run in zip(made, folders, strict=True)]
     table = tmp_path / "results.csv"
     write_table(put(pd.DataFrame(), made[:1]), table)
-    sweep = Sweep(tmp_path, ["model.lr"])
+    assert Sweep(tmp_path, ["model.lr"]).run([], 1) == {}
     assert read_table(table)["model.lr"].tolist() == ["0.05"]
     shutil.rmtree(folders[0])
-    assert sweep.run(cells, 1) == {}
+    assert Sweep(tmp_path, ["model.lora.r"]).run(cells, 1) == {}
     rows = read_table(table)
     assert rows["seed"].tolist() == [0, 1]
     assert rows["model.lr"].tolist() == ["0.05", "0.05"]
+    assert rows["model.lora.r"].tolist() == ["2", "2"]
     assert not folders[0].exists()
 
 
