@@ -15,6 +15,7 @@ from lit_cory.ops.losses import PolicyLoss, policy_loss, value_loss
 from lit_cory.ops.masking import masked_mean, masked_sum, masked_whiten
 from lit_cory.ops.moments import merge_moments
 from lit_cory.ops.rewards import shape_rewards
+from lit_cory.ops.sampling import draw
 from lit_cory.ops.team import TEAM_SCORES, TeamScore, team_scores
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "PolicyLoss",
     "TeamScore",
     "adaptive_kl_coef",
+    "draw",
     "entropy",
     "full_kl",
     "gae",

@@ -27,6 +27,7 @@ from transformers.pytorch_utils import Conv1D
 from lit_cory.errors import UserError
 from lit_cory.hub import hub_model
 from lit_cory.policies import bundled
+from lit_cory.policies.attention import attend_fast
 from lit_cory.policies.quantization import Quantization, keep_gradients, loading_options, refuse_split_blocks
 from lit_cory.policies.quirks import contiguous_input, give_pad_token, neutralise_generation, without_bars
 
@@ -145,7 +146,10 @@ def load_model(
     keep_gradients(model)
     # A quantised model lies on its device already, and refuses to be moved.
     loaded: PreTrainedModel = model.requires_grad_(False).eval()
-    return loaded if quantization != "none" else model.to(device)  # type: ignore[no-any-return]
+    if quantization == "none":
+        loaded = model.to(device)
+    attend_fast(loaded)
+    return loaded
 
 
 def auto_dtype(device: torch.device | str) -> torch.dtype:

@@ -13,7 +13,7 @@ from lit_cory import ops
 from lit_cory.errors import UserError
 from lit_cory.policies.forward import by_chunks, logits_from_hidden, recomputed_blocks, response_hidden
 from lit_cory.policies.loading import hidden_size, max_positions
-from lit_cory.policies.sampling import NonFiniteLogitsError, RefuseNonFinite, response_mask
+from lit_cory.policies.sampling import Draw, NonFiniteLogitsError, RefuseNonFinite, response_mask
 from lit_cory.policies.value_head import ValueHead
 from lit_cory.types import Prompt, ReferenceScores, Response, Scores
 
@@ -105,6 +105,7 @@ class Policy(nn.Module, ABC):
             UserError: for unusable prompts (see :meth:`encode`) and for logits that are not finite.
         """
         ids, mask = self.encode(prompts, new_tokens)
+        draw = [] if greedy else [Draw(self.temperature)]
         try:
             with self.model(reference=reference) as lm:
                 sample: Any = lm.generate  # its decorators hide its type
@@ -112,8 +113,8 @@ class Policy(nn.Module, ABC):
                     input_ids=ids,
                     attention_mask=mask.long(),
                     max_new_tokens=new_tokens,
-                    **({"do_sample": False} if greedy else {"temperature": self.temperature}),
-                    logits_processor=LogitsProcessorList([RefuseNonFinite()]),
+                    do_sample=False,
+                    logits_processor=LogitsProcessorList([RefuseNonFinite(), *draw]),
                 )
         except NonFiniteLogitsError as error:
             raise UserError(f"{self.name}: {error}; lower the learning rate, or use model.dtype=float32") from error
@@ -142,11 +143,11 @@ class Policy(nn.Module, ABC):
             hidden = response_hidden(lm, response)
 
         def judge(hidden: Tensor, tokens: Tensor, *reference_hidden: Tensor) -> tuple[Tensor, ...]:
-            logits = logits_from_hidden(lm, hidden) / self.temperature
+            logits = self.logits(lm, hidden)
             numbers = [ops.token_logprobs(logits, tokens), ops.entropy(logits.detach())]
             for states in reference_hidden:
                 with torch.no_grad():
-                    reference_logits = logits_from_hidden(frozen, states) / self.temperature
+                    reference_logits = self.logits(frozen, states)
                 numbers.append(ops.full_kl(logits, reference_logits))
             return tuple(numbers)
 
@@ -159,6 +160,11 @@ class Policy(nn.Module, ABC):
             full_kl=spread(full_kl[0], mask) if full_kl else None,
         )
 
+    def logits(self, lm: PreTrainedModel, hidden: Tensor) -> Tensor:
+        """Logits [n, V] fp32 of the policy for hidden states [n, H], at its temperature."""
+        logits = logits_from_hidden(lm, hidden)
+        return logits if self.temperature == 1 else logits / self.temperature
+
     def recomputing(self, lm: PreTrainedModel) -> AbstractContextManager[None]:
         """What the forward pass of :meth:`score` runs in."""
         return recomputed_blocks(lm, self.model) if self.gradient_checkpointing else nullcontext()
@@ -170,7 +176,7 @@ class Policy(nn.Module, ABC):
             hidden = response_hidden(lm, response)
 
         def judge(hidden: Tensor, tokens: Tensor) -> tuple[Tensor]:
-            return (ops.token_logprobs(logits_from_hidden(lm, hidden) / self.temperature, tokens),)
+            return (ops.token_logprobs(self.logits(lm, hidden), tokens),)
 
         mask = response.mask
         (logprobs,) = by_chunks(lm, judge, hidden, response.tokens[mask])

@@ -1,8 +1,10 @@
-"""From the token ids that ``generate`` returns to answers with a mask made from lengths."""
+"""Drawing tokens in ``generate``, and from the ids that it returns to answers with a mask made from lengths."""
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor
+
+from lit_cory import ops
 
 
 class NonFiniteLogitsError(ArithmeticError):
@@ -22,6 +24,23 @@ class RefuseNonFinite(LogitsProcessor):
         if not bool(finite.all()):
             raise NonFiniteLogitsError(int((~finite).nonzero()[0, 0]))
         return scores
+
+
+class Draw(LogitsProcessor):
+    """Leave only a token that is drawn from softmax(scores / temperature), so that the likeliest one is a sample.
+
+    transformers' own sampling draws by ``torch.multinomial`` (see :func:`lit_cory.ops.draw`).
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """From logits [B, V] to 0 at the token drawn and -inf elsewhere; from torch's global random stream."""
+        wide = torch.float32 if scores.device.type == "mps" else torch.float64  # which has no float64
+        uniform = torch.rand(len(scores), dtype=wide, device=scores.device)
+        drawn = ops.draw(scores / self.temperature, uniform)
+        return torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)
 
 
 def response_mask(tokens: Tensor, eos_ids: Tensor) -> tuple[Tensor, Tensor]:
