@@ -228,10 +228,10 @@ def read_table(path: Path) -> pd.DataFrame:
     return frame
 
 
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a CSV in one step: whoever reads it finds the old table or the new one."""
+def write_table(frame: pd.DataFrame, path: Path, float_format: str | None = None) -> None:
+    """Write a CSV in one step: whoever reads it finds the old or the new one; numbers bit for bit, or formatted."""
     part = path.with_name(f".{path.name}.part")
-    frame.to_csv(part, index=False)
+    frame.to_csv(part, index=False, float_format=float_format)
     os.replace(part, path)
 
 

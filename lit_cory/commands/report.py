@@ -33,6 +33,9 @@ from lit_cory.commands.cells import read_grid
 from lit_cory.commands.options import Options
 from lit_cory.errors import UserError
 
+ROUNDED = "%.10g"
+"""Of figures that are computed from the rows: their last digits differ between processors."""
+
 
 def main(args: Sequence[str]) -> int:
     """Write a report as the arguments say; returns the exit status.
@@ -134,7 +137,7 @@ def write_report(out: Path, rows: pd.DataFrame, curves: pd.DataFrame, commands: 
     points, volumes = front_points(table), hypervolumes(rows)
     write_table(rows.drop(columns="method"), out / "results.csv")
     for name, frame in {"table": table, "pareto": points, "hypervolume": volumes}.items():
-        write_table(frame, out / f"{name}.csv")
+        write_table(frame, out / f"{name}.csv", ROUNDED)
     plot_pareto(points, out / "pareto.png")
     (out / "commands.txt").write_text("".join(f"{line}\n" for line in commands), encoding="utf-8")
     ratios = pd.DataFrame()
@@ -142,7 +145,7 @@ def write_report(out: Path, rows: pd.DataFrame, curves: pd.DataFrame, commands: 
         write_table(curves, out / "curves.csv")
         plot_methods(curves.merge(rows[[*IDENTITY, "method", "kl_coef"]], on=IDENTITY), out / "curves.png")
         ratios = matched_ratios(rows, curves)
-        write_table(ratios, out / "matched.csv")
+        write_table(ratios, out / "matched.csv", ROUNDED)
     text = page(rows, table, volumes, ratios, len(curves) > 0, commands, command)
     (out / "index.md").write_text(text, encoding="utf-8")
 
