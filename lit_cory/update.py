@@ -69,6 +69,7 @@ class AgentUpdate:
         self.scaler = ScoreScaler(scaling)
         self.skipped_in_a_row = 0
         self.pass_rows = 1
+        self.widest = 0
 
     def run(self, rollout: Rollout, optimizer: Optimizer, backward: Callable[[Tensor], None]) -> UpdateStats:
         """Update the agent's weights once for ``rollout``; a non-finite number skips the update and is counted.
@@ -79,10 +80,12 @@ class AgentUpdate:
             backward: how a loss is differentiated (the trainer's ``manual_backward``).
         """
         response = rollout.response
-        release_freed_memory()
         # As many in every process, since with a sharded base each pass is a collective.
         width = ranks.largest(response.prompt_ids.shape[1] + response.tokens.shape[1])
         self.pass_rows = max(1, self.settings.pass_tokens // width)
+        if width > self.widest:  # else the rollout fits where earlier ones were, and fresh memory costs time
+            release_freed_memory()
+            self.widest = width
         parts = self.passes(torch.arange(len(response)), response)
         in_order = torch.cat(parts).argsort()
         with phase("reference"):

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 NAME = "lit_cory_cpu"
@@ -44,11 +44,12 @@ def attention(
         return sdpa_attention_forward(  # type: ignore[no-any-return]
             module, query, key, value, attention_mask, scaling=scaling, position_bias=position_bias, **kwargs
         )
-    groups = query.shape[1] // key.shape[1]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    products = query @ repeat_kv(key, groups).transpose(-1, -2) * scale + attention_mask
+    grouped = query.reshape(*key.shape[:2], -1, query.shape[-1])  # the queries that look at the same keys together
+    products = (grouped @ key.transpose(-1, -2)).view(*query.shape[:3], -1) * scale + attention_mask
     weights = products.softmax(-1, dtype=torch.float32).to(query.dtype)
-    return (weights @ repeat_kv(value, groups)).transpose(1, 2).contiguous(), None
+    result = weights.view(*grouped.shape[:3], -1) @ value
+    return result.view(query.shape).transpose(1, 2).contiguous(), None
 
 
 def attend_fast(model: PreTrainedModel) -> None:
