@@ -8,8 +8,8 @@ def release_freed_memory() -> bool:
     """Give freed memory back to the system, wherever in the heap it lies.
 
     A pass leaves hundreds of blocks of a megabyte. In the heap they lie between smaller ones that live on, and the next
-    rollout, if it is wider, doesn't fit the gaps and takes new memory beside them. (Memory that was given back is slow
-    to take again, a seventh of a rollout's time; to keep large blocks out of the heap altogether costs half of the speed.)
+    rollout, if it is wider, doesn't fit the gaps and takes new memory beside them. (To take again what was given back
+    costs a seventh of a rollout's time; to keep large blocks out of the heap altogether, half of the speed.)
 
     Returns:
         whether there was any to give; only glibc can.
