@@ -245,6 +245,13 @@ def test_bench_prints_phases_and_memory(place: Path, gpt2_base: Path, capfd: pyt
     assert not (place / "runs").exists()
 
 
+def test_bench_refuses_what_it_would_not_measure(
+    place: Path, gpt2_base: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *tiny(gpt2_base), "--trainer.devices=2"]) == 2
+    assert "--trainer.devices 1" in capfd.readouterr().err.splitlines()[-1]
+
+
 def test_the_installed_script_is_the_same_command(place: Path) -> None:
     script = Path(sys.executable).with_name("lit-cory")
     done = subprocess.run([script, "fit", "--help"], capture_output=True, text=True, timeout=300, check=False)

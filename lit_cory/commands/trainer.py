@@ -23,7 +23,12 @@ class CoryTrainer(L.Trainer):
             datamodule: its data.
             repeat: rollouts to measure, after one that warms up.
             json: a file to write the figures to.
+
+        Raises:
+            UserError: where several processes are asked for.
         """
+        if self.world_size > 1:
+            raise UserError("bench measures one process: add --trainer.devices 1 --trainer.num_nodes 1")
         bench.report(bench.bench(model, datamodule, repeat), json)
 
     def export(
